@@ -1,0 +1,1 @@
+//! The driver's and executor's side of the shuffle service protocol.

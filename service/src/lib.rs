@@ -1,0 +1,1 @@
+//! The shuffle service: registry, liveness, block serving, cleanup, admin HTTP.

@@ -1,0 +1,2 @@
+//! The `shuffled` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! What several test suites share: a raw client, fixture applications, the JVM services.
