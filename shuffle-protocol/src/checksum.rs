@@ -50,7 +50,7 @@ impl FromStr for Algorithm {
 }
 
 /// The reader named an algorithm that is not known here; the answer is
-/// [`Cause::UnsupportedChecksumAlgorithm`].
+/// [`CorruptionCause::UnsupportedChecksumAlgorithm`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("unsupported checksum algorithm")]
 pub struct UnsupportedAlgorithm;
@@ -120,7 +120,7 @@ pub fn entry_offset(reduce: ReduceId) -> Option<u64> {
 ///
 /// # Errors
 /// [`NoEntry`] if the file ends before it or the partition is negative; the answer is
-/// [`Cause::UnknownIssue`].
+/// [`CorruptionCause::UnknownIssue`].
 pub fn stored_checksum(file: &[u8], reduce: ReduceId) -> Result<i64, NoEntry> {
     let entry = usize::try_from(reduce.0).ok().and_then(|r| file.as_chunks::<8>().0.get(r));
     match entry {
@@ -139,9 +139,9 @@ pub struct NoEntry {
     pub length: usize,
 }
 
-/// What corrupted a block: the content of the `CorruptionCause` message.
+/// What corrupted a block: `i8 cause`, the content of the message of this name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Cause {
+pub enum CorruptionCause {
     /// The bytes on the disk are not those that were written.
     DiskIssue,
     /// The bytes on the disk are right, and the reader got others.
@@ -154,7 +154,7 @@ pub enum Cause {
     UnsupportedChecksumAlgorithm,
 }
 
-impl Cause {
+impl CorruptionCause {
     /// Every cause, at the index of its code.
     pub const ALL: [Self; 5] = [
         Self::DiskIssue,
@@ -195,7 +195,7 @@ impl Cause {
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for CorruptionCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -207,13 +207,13 @@ impl fmt::Display for Cause {
 /// Steps 5 to 7 of the algorithm: the disk is judged before the network, since a damaged disk
 /// explains a wrong value at the reader as well.
 #[must_use]
-pub fn diagnose(reader: i64, stored: i64, computed: i64) -> Cause {
+pub fn diagnose(reader: i64, stored: i64, computed: i64) -> CorruptionCause {
     if stored != computed {
-        Cause::DiskIssue
+        CorruptionCause::DiskIssue
     } else if reader != computed {
-        Cause::NetworkIssue
+        CorruptionCause::NetworkIssue
     } else {
-        Cause::ChecksumVerifyPass
+        CorruptionCause::ChecksumVerifyPass
     }
 }
 
@@ -265,22 +265,26 @@ mod tests {
 
     #[test]
     fn codes_on_the_wire() {
-        for (code, cause) in (0u8..).zip(Cause::ALL) {
+        for (code, cause) in (0u8..).zip(CorruptionCause::ALL) {
             assert_eq!(cause.code(), code);
-            assert_eq!(Cause::from_code(code), Some(cause));
+            assert_eq!(CorruptionCause::from_code(code), Some(cause));
         }
-        assert_eq!(Cause::from_code(5), None);
-        assert_eq!(Cause::from_code(255), None);
+        assert_eq!(CorruptionCause::from_code(5), None);
+        assert_eq!(CorruptionCause::from_code(255), None);
     }
 
     /// SPARK-36206: disk, then network, then neither.
     #[test]
     fn c42_diagnosis() {
-        assert_eq!(diagnose(1, 1, 1), Cause::ChecksumVerifyPass);
-        assert_eq!(diagnose(2, 1, 1), Cause::NetworkIssue);
-        assert_eq!(diagnose(1, 1, 2), Cause::DiskIssue);
-        assert_eq!(diagnose(2, 1, 2), Cause::DiskIssue, "the reader got what the disk holds");
-        assert_eq!(diagnose(3, 1, 2), Cause::DiskIssue);
+        assert_eq!(diagnose(1, 1, 1), CorruptionCause::ChecksumVerifyPass);
+        assert_eq!(diagnose(2, 1, 1), CorruptionCause::NetworkIssue);
+        assert_eq!(diagnose(1, 1, 2), CorruptionCause::DiskIssue);
+        assert_eq!(
+            diagnose(2, 1, 2),
+            CorruptionCause::DiskIssue,
+            "the reader got what the disk holds"
+        );
+        assert_eq!(diagnose(3, 1, 2), CorruptionCause::DiskIssue);
     }
 
     proptest! {
