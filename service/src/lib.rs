@@ -1,1 +1,22 @@
 //! The shuffle service: registry, liveness, block serving, cleanup, admin HTTP.
+//!
+//! A connection's bytes become frames, a [`session::Session`] decides what follows from each, and
+//! [`connection`] works that off. Registrations and heartbeats end in [`apps::AppRegistry`]; blocks
+//! are found by [`blocks`] below the directories that [`dirs`] confines; [`cleaner`] asks
+//! [`liveness`] who is due and hands them to [`reaper`]. [`server`] puts it together.
+
+pub mod admin;
+pub mod apps;
+pub mod blocks;
+pub mod cleaner;
+pub mod connection;
+pub mod dirs;
+pub mod disk;
+pub mod liveness;
+mod log_limit;
+pub mod metrics;
+pub mod reaper;
+pub mod send;
+pub mod session;
+pub mod streams;
+mod supervise;

@@ -30,6 +30,8 @@ pub enum Failure {
     UnexpectedUpload(String),
     /// Push shuffle, which needs a merge manager.
     NoMergeManager,
+    /// The removal of merged blocks, which needs one too.
+    NoMergedRemove,
     /// A value that makes no sense, in Spark's words or ours.
     IllegalArgument(String),
     /// Text where a number should be.
@@ -78,9 +80,10 @@ impl Failure {
                 "java.lang.IllegalArgumentException"
             }
             Self::Undecodable(_) => "java.lang.IndexOutOfBoundsException",
-            Self::UnexpectedMessage(_) | Self::UnexpectedUpload(_) | Self::NoMergeManager => {
-                "java.lang.UnsupportedOperationException"
-            }
+            Self::UnexpectedMessage(_)
+            | Self::UnexpectedUpload(_)
+            | Self::NoMergeManager
+            | Self::NoMergedRemove => "java.lang.UnsupportedOperationException",
             Self::NotANumber(_) => "java.lang.NumberFormatException",
             Self::NoBlocks => "java.lang.ArrayIndexOutOfBoundsException",
             Self::UnknownStream(_)
@@ -106,6 +109,7 @@ impl fmt::Display for Failure {
                 write!(f, "Unexpected message with #receiveStream: {message}")
             }
             Self::NoMergeManager => f.write_str("Cannot handle shuffle block merge"),
+            Self::NoMergedRemove => f.write_str("Cannot handle merged shuffle remove"),
             Self::IllegalArgument(message) | Self::BadFile(message) | Self::Internal(message) => {
                 f.write_str(message)
             }

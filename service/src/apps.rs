@@ -1,0 +1,458 @@
+//! What is registered: applications, their drivers and executors.
+//!
+//! [`AppRegistry`] is the one owner. Its methods take and return owned values, so no guard of the
+//! map ever leaves this file, crosses an await, or meets its own map. Lock order: an application's
+//! entry, then the claims on directories, then the record of the gone; never the other way.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use shuffle_protocol::layout::Layout;
+use shuffle_protocol::{AppId, ExecId, HeartbeatTimeout};
+
+use crate::dirs::LocalDir;
+use crate::liveness::{DriverLife, Liveness, OrphanPolicy, Reason};
+
+/// How many expired applications are remembered for those who ask what happened.
+const GONE_REMEMBERED: usize = 1000;
+
+/// Where one executor keeps its files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executor {
+    /// In the order of registration, which decides where a file lies.
+    pub local_dirs: Vec<LocalDir>,
+    /// `None` when the registration leaves no place for a file (no directories, or no
+    /// sub-directories); Spark accepts such a registration.
+    pub layout: Option<Layout>,
+    /// As registered; below 1 only with `layout` being `None`.
+    pub sub_dirs_per_local_dir: i32,
+    /// As registered. Any is accepted, files are read by name.
+    pub shuffle_manager: String,
+}
+
+/// What was read of one application. Shared with the connections that read.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    chunks: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Traffic {
+    /// Counts a chunk that was sent whole.
+    pub fn add_chunk(&self, bytes: u64) {
+        self.chunks.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Tells a registration from an earlier one under the same id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(u64);
+
+#[derive(Debug)]
+struct App {
+    generation: Generation,
+    since: Instant,
+    life: Liveness,
+    driver_addr: Option<SocketAddr>,
+    executors: HashMap<ExecId, Arc<Executor>>,
+    /// Every directory that was ever registered for the application, so that those of an executor
+    /// that registered again elsewhere go too.
+    dirs: BTreeSet<LocalDir>,
+    traffic: Arc<Traffic>,
+}
+
+/// What an executor lookup gives.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Where the files are.
+    pub executor: Arc<Executor>,
+    /// Where to count what is read.
+    pub traffic: Arc<Traffic>,
+}
+
+/// The outcome of a registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registered {
+    /// Nobody was known by that id.
+    New,
+    /// It replaced an earlier one.
+    Again,
+}
+
+/// The outcome of a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beat {
+    /// The driver lives on.
+    Counted,
+    /// The application expired earlier; its directories are going or gone.
+    Expired,
+    /// No driver registered under that id.
+    Unknown,
+}
+
+/// An application that left the registry, and what has to be removed.
+#[derive(Debug)]
+pub struct Expired {
+    /// Who.
+    pub app_id: AppId,
+    /// Which registration of it.
+    pub generation: Generation,
+    /// Why.
+    pub reason: Reason,
+    /// All its directories, also those of executors that registered late.
+    pub dirs: Vec<LocalDir>,
+    /// How many executors were registered.
+    pub executors: usize,
+    /// The driver's last signs of life.
+    pub driver: Option<DriverLife>,
+    /// When this was decided.
+    pub at: Instant,
+}
+
+/// What became of the directories of an expired application.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// Directories that are gone.
+    pub removed: usize,
+    /// Directories left alone because a live application registered them too.
+    pub kept: usize,
+    /// Directories that could not be removed yet; tried again.
+    pub failing: usize,
+    /// Files unlinked.
+    pub files: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
+/// The record of an application that expired.
+#[derive(Debug, Clone)]
+pub struct Gone {
+    /// Who.
+    pub app_id: AppId,
+    /// Why.
+    pub reason: Reason,
+    /// When.
+    pub at: Instant,
+    /// The same for people; the service never decides by it.
+    pub wall: SystemTime,
+    /// Time between the driver's last sign of life and the expiry.
+    pub silent_for: Option<Duration>,
+    /// Its timeout.
+    pub timeout: Option<HeartbeatTimeout>,
+    /// Executors it had.
+    pub executors: usize,
+    /// Directories it had.
+    pub dirs: usize,
+    /// What became of them so far.
+    pub removal: Removal,
+    generation: Generation,
+}
+
+/// One application, for those who list them.
+#[derive(Debug, Clone)]
+pub struct AppInfo {
+    /// Who.
+    pub app_id: AppId,
+    /// When it was first registered.
+    pub since: Instant,
+    /// Its driver, if one registered.
+    pub driver: Option<DriverLife>,
+    /// Where the driver registered from.
+    pub driver_addr: Option<SocketAddr>,
+    /// When anything of it was last registered or read.
+    pub last_use: Instant,
+    /// When it is due unless something happens before.
+    pub deadline: Option<Instant>,
+    /// Its executors by id.
+    pub executors: BTreeMap<ExecId, Arc<Executor>>,
+    /// Directories that go with it.
+    pub dirs: usize,
+    /// Chunks read of it.
+    pub chunks: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
+/// How many of everything are registered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Applications.
+    pub apps: usize,
+    /// Those with a driver.
+    pub drivers: usize,
+    /// Executors.
+    pub executors: usize,
+}
+
+/// All applications this service knows.
+#[derive(Debug, Default)]
+pub struct AppRegistry {
+    apps: DashMap<AppId, App>,
+    claims: Mutex<Claims>,
+    gone: Mutex<VecDeque<Gone>>,
+    next_generation: AtomicU64,
+    orphans: OrphanPolicy,
+}
+
+impl AppRegistry {
+    /// An empty registry.
+    #[must_use]
+    pub fn new(orphans: OrphanPolicy) -> Self {
+        Self { orphans, ..Self::default() }
+    }
+
+    /// A driver registers. Its clock starts now.
+    pub fn register_driver(
+        &self,
+        app_id: &AppId,
+        timeout: HeartbeatTimeout,
+        from: SocketAddr,
+        now: Instant,
+    ) -> Registered {
+        self.with_app(app_id, now, |app| {
+            let again = app.life.driver().is_some();
+            app.life.handle_driver(timeout, now);
+            app.driver_addr = Some(from);
+            if again { Registered::Again } else { Registered::New }
+        })
+    }
+
+    /// A driver beats.
+    pub fn heartbeat(&self, app_id: &AppId, now: Instant) -> Beat {
+        let counted =
+            self.apps.get_mut(app_id).is_some_and(|mut app| app.life.handle_heartbeat(now));
+        if counted {
+            Beat::Counted
+        } else if self.gone(app_id).is_some() {
+            Beat::Expired
+        } else {
+            Beat::Unknown
+        }
+    }
+
+    /// An executor registers; an earlier registration of it is replaced.
+    pub fn register_executor(
+        &self,
+        app_id: &AppId,
+        exec_id: ExecId,
+        executor: Executor,
+        now: Instant,
+    ) -> Registered {
+        self.with_app(app_id, now, |app| {
+            app.life.handle_use(now);
+            let mut claims = lock(&self.claims);
+            for dir in &executor.local_dirs {
+                claims.add(Path::new(dir.path()), app.generation);
+                app.dirs.insert(dir.clone());
+            }
+            match app.executors.insert(exec_id, Arc::new(executor)) {
+                None => Registered::New,
+                Some(_) => Registered::Again,
+            }
+        })
+    }
+
+    /// Looks an executor up because its files are about to be read.
+    pub fn use_executor(&self, app_id: &AppId, exec_id: &ExecId, now: Instant) -> Option<Found> {
+        let mut app = self.apps.get_mut(app_id)?;
+        let executor = app.executors.get(exec_id)?.clone();
+        app.life.handle_use(now);
+        Some(Found { executor, traffic: app.traffic.clone() })
+    }
+
+    /// The executors in `exec_ids`, or the first of them that is not registered.
+    pub fn executors<'a>(
+        &self,
+        app_id: &AppId,
+        exec_ids: impl Iterator<Item = &'a str>,
+    ) -> Result<BTreeMap<ExecId, Arc<Executor>>, ExecId> {
+        let app = self.apps.get(app_id);
+        exec_ids
+            .map(|id| {
+                let known = app.as_ref().and_then(|app| app.executors.get_key_value(id));
+                known.map(|(id, exec)| (id.clone(), exec.clone())).ok_or_else(|| ExecId::from(id))
+            })
+            .collect()
+    }
+
+    /// True while the application is registered.
+    #[must_use]
+    pub fn contains(&self, app_id: &AppId) -> bool {
+        self.apps.contains_key(app_id)
+    }
+
+    /// Takes every application that is due at `now` out of the registry and hands each to
+    /// `expired`. Check and removal are one step: a heartbeat that comes before it keeps the
+    /// application, one that comes after it finds it gone.
+    pub fn expire_due(&self, now: Instant, mut expired: impl FnMut(Expired)) {
+        let due = |app: &App| app.life.due(self.orphans, now);
+        let candidates: Vec<AppId> = self
+            .apps
+            .iter()
+            .filter(|app| due(app).is_some())
+            .map(|app| app.key().clone())
+            .collect();
+        for app_id in candidates {
+            let mut reason = None;
+            let removed = self.apps.remove_if(&app_id, |_, app| {
+                reason = due(app);
+                reason.is_some()
+            });
+            let (Some((app_id, app)), Some(reason)) = (removed, reason) else { continue };
+            let mut claims = lock(&self.claims);
+            app.dirs.iter().for_each(|dir| claims.release(Path::new(dir.path()), app.generation));
+            drop(claims);
+            let record = Gone {
+                app_id: app_id.clone(),
+                reason,
+                at: now,
+                wall: SystemTime::now(),
+                silent_for: app.life.driver().map(|d| now.saturating_duration_since(d.last_beat)),
+                timeout: app.life.driver().map(|driver| driver.timeout),
+                executors: app.executors.len(),
+                dirs: app.dirs.len(),
+                removal: Removal::default(),
+                generation: app.generation,
+            };
+            let mut gone = lock(&self.gone);
+            if gone.len() == GONE_REMEMBERED {
+                gone.pop_front();
+            }
+            gone.push_back(record);
+            drop(gone);
+            expired(Expired {
+                app_id,
+                generation: app.generation,
+                reason,
+                executors: app.executors.len(),
+                driver: app.life.driver().copied(),
+                dirs: app.dirs.into_iter().collect(),
+                at: now,
+            });
+        }
+    }
+
+    /// True when a live application registered `dir`, a directory in it, or one that it is in.
+    #[must_use]
+    pub fn is_claimed(&self, dir: &LocalDir) -> bool {
+        lock(&self.claims).overlaps(Path::new(dir.path()))
+    }
+
+    /// Notes what became of directories of an expired application.
+    pub fn note_removal(&self, generation: Generation, note: impl FnOnce(&mut Removal)) {
+        let mut gone = lock(&self.gone);
+        if let Some(record) = gone.iter_mut().find(|record| record.generation == generation) {
+            note(&mut record.removal);
+        }
+    }
+
+    /// The latest record of an application that expired.
+    #[must_use]
+    pub fn gone(&self, app_id: &AppId) -> Option<Gone> {
+        lock(&self.gone).iter().rev().find(|record| record.app_id == *app_id).cloned()
+    }
+
+    /// The records of the last applications that expired, oldest first.
+    #[must_use]
+    pub fn all_gone(&self) -> Vec<Gone> {
+        lock(&self.gone).iter().cloned().collect()
+    }
+
+    /// One application.
+    #[must_use]
+    pub fn app(&self, app_id: &AppId) -> Option<AppInfo> {
+        self.apps.get(app_id).map(|app| self.info(app_id, &app))
+    }
+
+    /// All applications, by id.
+    #[must_use]
+    pub fn all(&self) -> Vec<AppInfo> {
+        let mut all: Vec<_> = self.apps.iter().map(|app| self.info(app.key(), &app)).collect();
+        all.sort_by(|a, b| a.app_id.cmp(&b.app_id));
+        all
+    }
+
+    /// How many of everything are registered.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.apps.iter().fold(Counts::default(), |counts, app| Counts {
+            apps: counts.apps + 1,
+            drivers: counts.drivers + usize::from(app.life.driver().is_some()),
+            executors: counts.executors + app.executors.len(),
+        })
+    }
+
+    fn info(&self, app_id: &AppId, app: &App) -> AppInfo {
+        AppInfo {
+            app_id: app_id.clone(),
+            since: app.since,
+            driver: app.life.driver().copied(),
+            driver_addr: app.driver_addr,
+            last_use: app.life.last_use(),
+            deadline: app.life.deadline(self.orphans),
+            executors: app.executors.iter().map(|(id, exec)| (id.clone(), exec.clone())).collect(),
+            dirs: app.dirs.len(),
+            chunks: app.traffic.chunks.load(Ordering::Relaxed),
+            bytes: app.traffic.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    fn with_app<T>(&self, app_id: &AppId, now: Instant, change: impl FnOnce(&mut App) -> T) -> T {
+        let mut app = match self.apps.entry(app_id.clone()) {
+            Entry::Occupied(known) => known.into_ref(),
+            Entry::Vacant(vacant) => vacant.insert(App {
+                generation: Generation(self.next_generation.fetch_add(1, Ordering::Relaxed)),
+                since: now,
+                life: Liveness::new(now),
+                driver_addr: None,
+                executors: HashMap::new(),
+                dirs: BTreeSet::new(),
+                traffic: Arc::default(),
+            }),
+        };
+        change(&mut app)
+    }
+}
+
+/// Which live applications registered which directory. Paths are in the order of their components,
+/// so what lies below a directory follows it.
+#[derive(Debug, Default)]
+struct Claims(BTreeMap<PathBuf, BTreeSet<Generation>>);
+
+impl Claims {
+    fn add(&mut self, dir: &Path, owner: Generation) {
+        self.0.entry(dir.to_owned()).or_default().insert(owner);
+    }
+
+    fn release(&mut self, dir: &Path, owner: Generation) {
+        if let Some(owners) = self.0.get_mut(dir) {
+            owners.remove(&owner);
+            if owners.is_empty() {
+                self.0.remove(dir);
+            }
+        }
+    }
+
+    fn overlaps(&self, dir: &Path) -> bool {
+        let here_or_below = self
+            .0
+            .range::<Path, _>((Bound::Included(dir), Bound::Unbounded))
+            .next()
+            .is_some_and(|(claimed, _)| claimed.starts_with(dir));
+        here_or_below || dir.ancestors().any(|above| self.0.contains_key(above))
+    }
+}
+
+/// No code panics while it holds one of these locks half-way through a change, so what a panicking
+/// thread left behind is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,473 @@
+//! From a block to the part of a file that holds it (`spec/on-disk.md`).
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::Arc;
+use std::time::Instant;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use shuffle_protocol::block_id::{BlockId, RemovableName};
+use shuffle_protocol::checksum::{Algorithm, Checksummer, diagnose, entry_offset};
+use shuffle_protocol::failure::Failure;
+use shuffle_protocol::index::{IndexFile, Segment};
+use shuffle_protocol::message::{CorruptionCause, DiagnoseCorruption, RemoveBlocks};
+use shuffle_protocol::{AppId, ExecId, MapId, ReduceId, ShuffleId};
+use tracing::warn;
+
+use crate::apps::{AppRegistry, Executor, Found, Traffic};
+use crate::dirs::{LocalDir, LocalRoots, OpenError};
+use crate::disk::{Disk, Disks};
+use crate::metrics::{ErrorKind, Metrics};
+use crate::streams::{Block, Chunk};
+
+/// An index is eight bytes a partition; a file of this size is none (Spark allows 2²⁴ partitions).
+const MAX_INDEX: u64 = 1 << 28;
+/// How much is read at a time to compute a checksum.
+const CHECKSUM_BUFFER: usize = 64 * 1024;
+
+/// An open part of a file, ready to be sent.
+#[derive(Debug)]
+pub struct FileSegment {
+    /// Open for reading; `None` for a part of no bytes, which needs no file.
+    pub file: Option<Arc<File>>,
+    /// Which part.
+    pub segment: Segment,
+    /// Where it is, for messages.
+    pub path: String,
+    /// The disk it is on.
+    pub disk: Disk,
+    /// Where to count it.
+    pub traffic: Arc<Traffic>,
+}
+
+/// Why a block cannot be had: what the client is told, and what is counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockError {
+    /// For the client.
+    pub failure: Failure,
+    /// For the metrics.
+    pub kind: ErrorKind,
+}
+
+/// Finds blocks, and deletes and diagnoses them.
+#[derive(Debug)]
+pub struct Blocks {
+    registry: Arc<AppRegistry>,
+    roots: Arc<LocalRoots>,
+    disks: Arc<Disks>,
+    indexes: Arc<IndexCache>,
+    metrics: Arc<Metrics>,
+}
+
+impl Blocks {
+    /// Finds blocks of the executors in `registry` below `roots`, and keeps up to `index_cache_bytes`
+    /// of index files in memory.
+    #[must_use]
+    pub fn new(
+        registry: Arc<AppRegistry>,
+        roots: Arc<LocalRoots>,
+        disks: Arc<Disks>,
+        metrics: Arc<Metrics>,
+        index_cache_bytes: u64,
+    ) -> Self {
+        let indexes = Arc::new(IndexCache::new(index_cache_bytes));
+        Self { registry, roots, disks, indexes, metrics }
+    }
+
+    /// Opens the file of `chunk` where the chunk begins.
+    pub async fn open(&self, chunk: &Chunk, now: Instant) -> Result<FileSegment, BlockError> {
+        let Found { executor, traffic } = self.executor(&chunk.app_id, &chunk.exec_id, now)?;
+        match chunk.block {
+            Block::Merged => {
+                Err(BlockError { failure: Failure::NoMergeManager, kind: ErrorKind::BadRequest })
+            }
+            Block::Rdd { rdd_id, split } => {
+                let file = place(&executor, &BlockId::Rdd { rdd: rdd_id, split })?;
+                let (roots, disk) = (self.roots.clone(), self.disks.disk(&file.dir));
+                let opened = disk.run(move || open_rdd_block(&roots, &file)).await;
+                let (open, path, segment) = opened.map_err(internal)??;
+                Ok(FileSegment { file: Some(open), segment, path, disk, traffic })
+            }
+            Block::Shuffle { shuffle_id, map_id, start, end } => {
+                let output = MapOutput::of(&executor, shuffle_id, map_id)?;
+                let key = (chunk.app_id.clone(), chunk.exec_id.clone(), shuffle_id, map_id);
+                let (roots, indexes) = (self.roots.clone(), self.indexes.clone());
+                let disk = self.disks.disk(&output.data.dir);
+                let work = move || output.open(&roots, &indexes, key, start, end);
+                let (file, path, segment) = disk.run(work).await.map_err(internal)??;
+                Ok(FileSegment { file, segment, path, disk, traffic })
+            }
+        }
+    }
+
+    /// Deletes files by name and says how many there were. A name that is no file of Spark's to
+    /// delete is skipped, a file that cannot be deleted is logged, and neither counts.
+    pub async fn remove(&self, message: RemoveBlocks, now: Instant) -> Result<i32, BlockError> {
+        let Found { executor, .. } = self.executor(&message.app_id, &message.exec_id, now)?;
+        let mut removed = 0;
+        for name in message.block_ids.iter() {
+            let name: RemovableName = match name.parse() {
+                Ok(name) => name,
+                Err(_) => {
+                    warn!(app = %message.app_id, name, "Skipping block with invalid id");
+                    self.metrics.error(ErrorKind::BadRequest);
+                    continue;
+                }
+            };
+            if let BlockId::ShuffleIndex { shuffle, map } | BlockId::ShuffleData { shuffle, map } =
+                *name.block()
+            {
+                let key = (message.app_id.clone(), message.exec_id.clone(), shuffle, map);
+                self.indexes.remove(&key);
+            }
+            let Ok(file) = place(&executor, name.block()) else { continue };
+            let roots = self.roots.clone();
+            let dir = file.dir.clone();
+            let gone = self.disks.run(&dir, move || file.remove(&roots)).await.map_err(internal)?;
+            match gone {
+                Ok(Some(bytes)) => {
+                    removed += 1;
+                    self.metrics.files_removed.inc();
+                    self.metrics.bytes_removed.inc_by(bytes);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    warn!(app = %message.app_id, %error, "Failed to delete block");
+                    self.metrics.error(kind_of(&error));
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Finds out where a block was damaged.
+    pub async fn diagnose(
+        &self,
+        message: DiagnoseCorruption,
+        now: Instant,
+    ) -> Result<CorruptionCause, BlockError> {
+        let Found { executor, .. } = self.executor(&message.app_id, &message.exec_id, now)?;
+        let Ok(algorithm) = message.algorithm.parse::<Algorithm>() else {
+            return Ok(CorruptionCause::UnsupportedChecksumAlgorithm);
+        };
+        let (shuffle, map) = (message.shuffle_id, message.map_id);
+        let output = MapOutput::of(&executor, shuffle, map)?;
+        let checksums = BlockId::ShuffleChecksum { shuffle, map, algorithm };
+        let checksums = place(&executor, &checksums)?;
+        let roots = self.roots.clone();
+        let dir = output.data.dir.clone();
+        let work = move || output.diagnose(&roots, &checksums, algorithm, &message);
+        self.disks.run(&dir, work).await.map_err(internal)
+    }
+
+    /// Forgets what is cached of an application.
+    pub fn forget(&self, app_id: &AppId) {
+        self.indexes.forget(app_id);
+    }
+
+    fn executor(&self, app: &AppId, exec: &ExecId, now: Instant) -> Result<Found, BlockError> {
+        self.registry.use_executor(app, exec, now).ok_or_else(|| BlockError {
+            failure: Failure::ExecutorNotRegistered { app_id: app.clone(), exec_id: exec.clone() },
+            kind: ErrorKind::NotRegistered,
+        })
+    }
+}
+
+/// A file name with the directories it lies in.
+#[derive(Debug)]
+struct Placed {
+    dir: LocalDir,
+    sub: String,
+    name: String,
+}
+
+impl Placed {
+    fn path(&self) -> String {
+        format!("{}/{}/{}", self.dir, self.sub, self.name)
+    }
+
+    fn open(&self, roots: &LocalRoots) -> Result<File, OpenError> {
+        roots.open_file(&self.dir, &self.sub, &self.name)
+    }
+
+    /// Unlinks the file; its length, or `None` when there is none.
+    fn remove(&self, roots: &LocalRoots) -> Result<Option<u64>, OpenError> {
+        let bytes = self.open(roots).and_then(|file| length(&file, || self.path())).unwrap_or(0);
+        let there = roots.remove_file(&self.dir, &self.sub, &self.name)?;
+        Ok(there.then_some(bytes))
+    }
+}
+
+/// Where the file of `block` lies.
+fn place(executor: &Executor, block: &BlockId) -> Result<Placed, BlockError> {
+    let name = block.file_name();
+    let (Some(layout), Some(name)) = (executor.layout, name) else {
+        return Err(BlockError {
+            failure: Failure::IllegalArgument(format!(
+                "{block} has no place: its executor registered {} local dirs with {} sub-directories",
+                executor.local_dirs.len(),
+                executor.sub_dirs_per_local_dir,
+            )),
+            kind: ErrorKind::BadRequest,
+        });
+    };
+    let place = layout.place(&name);
+    let dir = executor.local_dirs[place.dir].clone();
+    Ok(Placed { dir, sub: place.sub.to_string(), name })
+}
+
+fn open_rdd_block(
+    roots: &LocalRoots,
+    placed: &Placed,
+) -> Result<(Arc<File>, String, Segment), BlockError> {
+    let file = placed.open(roots).map_err(|error| match error {
+        OpenError::NotFound { .. } => {
+            BlockError { failure: Failure::ChunkNotFound, kind: ErrorKind::FileMissing }
+        }
+        other => unreadable(&other),
+    })?;
+    let length = length(&file, || placed.path()).map_err(|error| unreadable(&error))?;
+    Ok((Arc::new(file), placed.path(), Segment { offset: 0, length }))
+}
+
+/// The two files of a map output.
+#[derive(Debug)]
+struct MapOutput {
+    data: Placed,
+    index: Placed,
+}
+
+type Opened = (Option<Arc<File>>, String, Segment);
+
+impl MapOutput {
+    fn of(executor: &Executor, shuffle: ShuffleId, map: MapId) -> Result<Self, BlockError> {
+        Ok(Self {
+            data: place(executor, &BlockId::ShuffleData { shuffle, map })?,
+            index: place(executor, &BlockId::ShuffleIndex { shuffle, map })?,
+        })
+    }
+
+    /// Opens the data file where the partitions `start..end` begin. The data file is opened first:
+    /// what is cached of the index counts only for the very data file it was read beside, because a
+    /// retried stage of Spark 2 writes both anew under the same names.
+    fn open(
+        &self,
+        roots: &LocalRoots,
+        indexes: &IndexCache,
+        key: IndexKey,
+        start: ReduceId,
+        end: ReduceId,
+    ) -> Result<Opened, BlockError> {
+        let (data, stamp) = match self.data.open(roots) {
+            Ok(file) => {
+                let stamp = Stamp::of(&file).map_err(|e| unreadable(&io(&self.data, e)))?;
+                (Some(file), stamp)
+            }
+            // A map output without a byte has no data file.
+            Err(OpenError::NotFound { .. }) => (None, Stamp::MISSING),
+            Err(error) => return Err(unreadable(&error)),
+        };
+        let index = match indexes.get(&key, stamp) {
+            Some(index) => index,
+            None => {
+                let index = Arc::new(self.read_index(roots)?);
+                if data.is_some() {
+                    indexes.put(key, stamp, index.clone());
+                }
+                index
+            }
+        };
+        let segment = index
+            .segment_range(start, end)
+            .map_err(|error| bad_file(format!("{}: {error}", self.index.path())))?;
+        let path = self.data.path();
+        if segment.length == 0 {
+            return Ok((None, path, segment));
+        }
+        let Some(data) = data else {
+            return Err(BlockError {
+                failure: Failure::BadFile(format!("no such file or directory: {path}")),
+                kind: ErrorKind::FileMissing,
+            });
+        };
+        if segment.end() > stamp.length {
+            return Err(bad_file(format!(
+                "{path} has {} bytes, but by {} partitions {start} to {end} end at byte {}",
+                stamp.length,
+                self.index.name,
+                segment.end(),
+            )));
+        }
+        Ok((Some(Arc::new(data)), path, segment))
+    }
+
+    fn read_index(&self, roots: &LocalRoots) -> Result<IndexFile, BlockError> {
+        let not_opened = |error: &OpenError| BlockError {
+            failure: Failure::IndexNotOpened { path: self.index.path(), reason: error.to_string() },
+            kind: kind_of(error),
+        };
+        let file = self.index.open(roots).map_err(|error| not_opened(&error))?;
+        let length = length(&file, || self.index.path()).map_err(|error| not_opened(&error))?;
+        if length > MAX_INDEX {
+            return Err(bad_file(format!("{} has {length} bytes", self.index.path())));
+        }
+        let mut bytes = Vec::new();
+        file.take(length)
+            .read_to_end(&mut bytes)
+            .map_err(|error| not_opened(&io(&self.index, error)))?;
+        IndexFile::parse(&bytes)
+            .map_err(|error| bad_file(format!("{}: {error}", self.index.path())))
+    }
+
+    /// The algorithm of `spec/on-disk.md` §5, but where Spark's fails because the index cannot be read,
+    /// the cause is unknown: that is what its client makes of the failure.
+    fn diagnose(
+        &self,
+        roots: &LocalRoots,
+        checksums: &Placed,
+        algorithm: Algorithm,
+        asked: &DiagnoseCorruption,
+    ) -> CorruptionCause {
+        let unknown = |why: &dyn fmt::Display| {
+            warn!(app = %asked.app_id, %why, "Unable to diagnose shuffle block corruption");
+            CorruptionCause::UnknownIssue
+        };
+        let index = match self.read_index(roots) {
+            Ok(index) => index,
+            Err(error) => return unknown(&error.failure),
+        };
+        let segment = match index.segment(asked.reduce_id) {
+            Ok(segment) => segment,
+            Err(error) => return unknown(&format_args!("{}: {error}", self.index.path())),
+        };
+        let stored = match checksums.open(roots) {
+            Ok(file) => file,
+            Err(error) => return unknown(&error),
+        };
+        let mut entry = [0; 8];
+        let at = entry_offset(asked.reduce_id).unwrap_or(u64::MAX);
+        if let Err(error) = stored.read_exact_at(&mut entry, at) {
+            return unknown(&format_args!("{}: {error}", checksums.path()));
+        }
+        let computed = self.data.open(roots).map_err(|error| error.to_string()).and_then(|data| {
+            checksum(&data, segment, algorithm)
+                .map_err(|error| format!("{}: {error}", self.data.path()))
+        });
+        match computed {
+            Ok(computed) => diagnose(asked.checksum, i64::from_be_bytes(entry), computed),
+            Err(why) => unknown(&why),
+        }
+    }
+}
+
+fn checksum(data: &File, segment: Segment, algorithm: Algorithm) -> std::io::Result<i64> {
+    let mut sum = Checksummer::new(algorithm);
+    let mut buffer = vec![0; CHECKSUM_BUFFER];
+    let mut at = segment.offset;
+    while at < segment.end() {
+        let left = usize::try_from(segment.end() - at).unwrap_or(usize::MAX);
+        let piece = &mut buffer[..left.min(CHECKSUM_BUFFER)];
+        data.read_exact_at(piece, at)?;
+        sum.update(piece);
+        at += piece.len() as u64;
+    }
+    Ok(sum.value())
+}
+
+fn length(file: &File, path: impl Fn() -> String) -> Result<u64, OpenError> {
+    file.metadata().map(|data| data.len()).map_err(|source| OpenError::Io { path: path(), source })
+}
+
+fn io(placed: &Placed, source: std::io::Error) -> OpenError {
+    OpenError::Io { path: placed.path(), source }
+}
+
+fn kind_of(error: &OpenError) -> ErrorKind {
+    match error {
+        OpenError::NotFound { .. } => ErrorKind::FileMissing,
+        OpenError::Permission { .. } => ErrorKind::Permission,
+        OpenError::SymbolicLink { .. }
+        | OpenError::NotARegularFile { .. }
+        | OpenError::NotADirectory { .. }
+        | OpenError::NotAName { .. } => ErrorKind::BadFile,
+        OpenError::Io { .. } => ErrorKind::Disk,
+    }
+}
+
+fn unreadable(error: &OpenError) -> BlockError {
+    BlockError { failure: Failure::BadFile(error.to_string()), kind: kind_of(error) }
+}
+
+fn bad_file(message: String) -> BlockError {
+    BlockError { failure: Failure::BadFile(message), kind: ErrorKind::BadFile }
+}
+
+fn internal(error: crate::disk::DiskTaskPanicked) -> BlockError {
+    BlockError { failure: Failure::Internal(error.to_string()), kind: ErrorKind::Internal }
+}
+
+type IndexKey = (AppId, ExecId, ShuffleId, MapId);
+
+/// Tells a data file from the one that stood in its place before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    const MISSING: Self = Self { device: 0, inode: 0, length: 0, modified: (0, 0) };
+
+    fn of(file: &File) -> std::io::Result<Self> {
+        let data = file.metadata()?;
+        Ok(Self {
+            device: data.dev(),
+            inode: data.ino(),
+            length: data.len(),
+            modified: (data.mtime(), data.mtime_nsec()),
+        })
+    }
+}
+
+/// Index files, by the map output they belong to, weighed by the memory they take.
+#[derive(Debug)]
+struct IndexCache(Cache<IndexKey, (Stamp, Arc<IndexFile>), IndexWeight>);
+
+#[derive(Debug, Clone)]
+struct IndexWeight;
+
+impl Weighter<IndexKey, (Stamp, Arc<IndexFile>)> for IndexWeight {
+    fn weight(&self, key: &IndexKey, (_, index): &(Stamp, Arc<IndexFile>)) -> u64 {
+        (index.weight() + key.0.as_str().len() + key.1.as_str().len()) as u64
+    }
+}
+
+impl IndexCache {
+    fn new(bytes: u64) -> Self {
+        /// What an index of a hundred partitions weighs; only how the cache is cut depends on it.
+        const TYPICAL: u64 = 1024;
+        let items = usize::try_from(bytes / TYPICAL).unwrap_or(usize::MAX);
+        Self(Cache::with_weighter(items, bytes, IndexWeight))
+    }
+
+    fn get(&self, key: &IndexKey, stamp: Stamp) -> Option<Arc<IndexFile>> {
+        self.0.get(key).filter(|(of, _)| *of == stamp).map(|(_, index)| index)
+    }
+
+    fn put(&self, key: IndexKey, stamp: Stamp, index: Arc<IndexFile>) {
+        self.0.insert(key, (stamp, index));
+    }
+
+    fn remove(&self, key: &IndexKey) {
+        self.0.remove(key);
+    }
+
+    fn forget(&self, app_id: &AppId) {
+        self.0.retain(|key, _| key.0 != *app_id);
+    }
+}

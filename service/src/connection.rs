@@ -1,0 +1,450 @@
+//! One connection: bytes in, frames to the [`Session`], answers out in order.
+//!
+//! One task a connection. Reading and sending go on side by side within it, joined by a queue of
+//! answers; a block's file is opened when its answer is at the front, so a connection holds one file
+//! open whatever it asked for.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use shuffle_protocol::codec::{FrameCodec, ReadError};
+use shuffle_protocol::frame::{Event, Frame};
+use shuffle_protocol::message::{BlocksRemoved, Message};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_stream::StreamExt as _;
+use tokio_util::codec::FramedRead;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::blocks::{BlockError, Blocks};
+use crate::metrics::{ErrorKind, Metrics};
+use crate::send::{Outgoing, SendError, Sender};
+use crate::session::{Answer, AskedBy, Session, Shared, Step};
+use crate::streams::{Block, Chunk};
+
+/// Answers a connection may have waiting before the service stops reading from it. They are small
+/// (a chunk that waits is a few numbers), and far more than this many chunks are never under way for
+/// a client that reads what it asked for.
+const QUEUE: usize = 16 * 1024;
+
+/// What every connection needs besides its socket.
+#[derive(Debug)]
+pub struct Environment {
+    /// What sessions share.
+    pub shared: Arc<Shared>,
+    /// Where blocks are found.
+    pub blocks: Arc<Blocks>,
+    /// The largest frame a client may send in one piece.
+    pub frame_limit: usize,
+    /// A connection without a byte and without work for this long is closed; `None` never.
+    pub idle: Option<Duration>,
+    /// Changes with every application that expires.
+    pub expiries: watch::Receiver<()>,
+    /// The service is stopping: finish what was asked for and close.
+    pub draining: CancellationToken,
+}
+
+/// A connection that was accepted and has not said who it is. It can only be admitted.
+#[derive(Debug)]
+pub struct Unauthenticated {
+    socket: TcpStream,
+    peer: SocketAddr,
+}
+
+impl Unauthenticated {
+    /// A fresh connection.
+    #[must_use]
+    pub fn new(socket: TcpStream, peer: SocketAddr) -> Self {
+        Self { socket, peer }
+    }
+
+    /// Lets anybody in, as Spark does with `spark.authenticate` off.
+    #[must_use]
+    pub fn admit_anyone(self) -> Connection {
+        Connection { socket: self.socket, peer: self.peer }
+    }
+}
+
+/// A connection that may ask for anything.
+#[derive(Debug)]
+pub struct Connection {
+    socket: TcpStream,
+    peer: SocketAddr,
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+enum End {
+    /// The peer closed it between two frames, and everything it asked for was sent.
+    Closed,
+    /// Nothing happened on it for the idle time.
+    Idle,
+    /// The service stops.
+    Draining,
+    /// The session said so, after its last answer.
+    Refused,
+    /// Reading failed.
+    Read(ReadError),
+    /// Sending failed.
+    Send(SendError),
+}
+
+impl Connection {
+    /// Serves the connection to its end.
+    pub async fn serve(self, env: Arc<Environment>) {
+        let metrics = env.shared.metrics.clone();
+        metrics.connections.inc();
+        let _active = ActiveConnection::new(&metrics);
+        let peer = self.peer;
+        if let Err(error) = self.socket.set_nodelay(true) {
+            debug!(%peer, %error, "Cannot switch on TCP_NODELAY");
+        }
+        debug!(%peer, "Connection");
+        let end = self.run(&env).await;
+        env.report(peer, &end);
+    }
+
+    async fn run(self, env: &Arc<Environment>) -> End {
+        let (read, write) = self.socket.into_split();
+        let activity = Arc::new(Activity::new());
+        let source = FramedRead::new(
+            Metered { inner: read, activity: activity.clone() },
+            FrameCodec::new(env.frame_limit),
+        );
+        let session = Session::new(self.peer, env.shared.clone());
+        let (answers, queue) = mpsc::channel(QUEUE);
+        let sender = Sender::new(write, env.idle, env.shared.metrics.clone());
+        let writing = write_answers(sender, queue, env, &activity);
+        tokio::pin!(writing);
+        let reading = read_frames(source, session, answers, env);
+        tokio::pin!(reading);
+        let first = tokio::select! {
+            end = &mut reading => end,
+            error = &mut writing => return error.map_or(End::Closed, End::Send),
+            () = activity.idle(env.idle) => return End::Idle,
+        };
+        match first {
+            // What was asked for before is still sent: a client may close its half and listen.
+            End::Closed | End::Refused | End::Draining => writing.await.map_or(first, End::Send),
+            other => other,
+        }
+    }
+}
+
+/// Reads frames until the connection ends, and queues what follows from them. The queue ends with
+/// it, because it owns the sending half.
+async fn read_frames(
+    mut source: FramedRead<Metered, FrameCodec>,
+    mut session: Session,
+    answers: mpsc::Sender<Answer>,
+    env: &Environment,
+) -> End {
+    let mut expiries = env.expiries.clone();
+    loop {
+        let event = tokio::select! {
+            event = source.next() => event,
+            Ok(()) = expiries.changed() => {
+                session.handle_expiry();
+                continue;
+            }
+            () = env.draining.cancelled() => return End::Draining,
+        };
+        let frame = match event {
+            None => return End::Closed,
+            Some(Err(error)) => return End::Read(error),
+            // Bytes behind a frame that the session refused or ignored: nobody wants them.
+            Some(Ok(Event::Data { .. })) => continue,
+            Some(Ok(Event::Frame(frame))) => frame,
+        };
+        let now = Instant::now();
+        let timed = Timed::of(&frame);
+        let step = session.handle_frame(frame, now.into_std());
+        timed.observe(&env.shared.metrics, now.elapsed());
+        let (answer, close) = match step {
+            Step::Done => continue,
+            Step::Answer(answer) => (Some(answer), false),
+            Step::Close(answer) => (answer, true),
+        };
+        if let Some(answer) = answer {
+            if matches!(answer, Answer::Chunk { .. }) {
+                env.shared.metrics.chunks_in_transfer.inc();
+            }
+            if answers.send(answer).await.is_err() {
+                return End::Closed; // the sending side ended, and says why
+            }
+        }
+        if close {
+            return End::Refused;
+        }
+    }
+}
+
+/// Works off the queue until it ends, or until sending fails.
+async fn write_answers(
+    sender: Sender,
+    queue: mpsc::Receiver<Answer>,
+    env: &Environment,
+    activity: &Activity,
+) -> Option<SendError> {
+    let mut queue = Queue { queue, metrics: &env.shared.metrics };
+    loop {
+        activity.set_busy(false);
+        let answer = queue.queue.recv().await?;
+        activity.set_busy(true);
+        let sent = env.answer(&sender, answer).await;
+        activity.touch();
+        if let Err(error) = sent {
+            return Some(error);
+        }
+    }
+}
+
+/// The waiting answers; when the connection ends early, its chunks are no longer under way.
+struct Queue<'a> {
+    queue: mpsc::Receiver<Answer>,
+    metrics: &'a Metrics,
+}
+
+impl Drop for Queue<'_> {
+    fn drop(&mut self) {
+        self.queue.close();
+        while let Ok(answer) = self.queue.try_recv() {
+            if matches!(answer, Answer::Chunk { .. }) {
+                self.metrics.chunks_in_transfer.dec();
+            }
+        }
+    }
+}
+
+impl Environment {
+    async fn answer(&self, sender: &Sender, answer: Answer) -> Result<(), SendError> {
+        let now = Instant::now().into_std();
+        let frame = match answer {
+            Answer::Frame(frame) => frame,
+            Answer::Chunk { by, chunk } => {
+                let _in_transfer = InTransfer(&self.shared.metrics);
+                return self.send_chunk(sender, by, &chunk).await;
+            }
+            Answer::Remove(id, message) => match self.blocks.remove(message, now).await {
+                Ok(num_removed_blocks) => Frame::RpcResponse {
+                    id,
+                    body: Message::from(BlocksRemoved { num_removed_blocks }).encode(),
+                },
+                Err(error) => Frame::RpcFailure { id, error: self.told(&error) },
+            },
+            Answer::Diagnose(id, message) => match self.blocks.diagnose(message, now).await {
+                Ok(cause) => Frame::RpcResponse { id, body: Message::from(cause).encode() },
+                Err(error) => Frame::RpcFailure { id, error: self.told(&error) },
+            },
+        };
+        sender.send(Outgoing { header: encode(&frame), body: None }).await
+    }
+
+    async fn send_chunk(
+        &self,
+        sender: &Sender,
+        by: AskedBy,
+        chunk: &Chunk,
+    ) -> Result<(), SendError> {
+        let metrics = &self.shared.metrics;
+        let opened = self.blocks.open(chunk, Instant::now().into_std()).await;
+        let (frame, body) = match opened {
+            Ok(body) => match by.accept(body.segment.length) {
+                Ok(frame) => (frame, Some(body)),
+                Err(refusal) => {
+                    metrics.error(ErrorKind::BadRequest);
+                    (refusal, None)
+                }
+            },
+            Err(error) => {
+                info!(app = %chunk.app_id, exec = %chunk.exec_id, block = ?chunk.block,
+                    failure = %error.failure, "Cannot serve a block");
+                metrics.error(error.kind);
+                (by.refuse(&error.failure), None)
+            }
+        };
+        let served = body.is_some();
+        sender.send(Outgoing { header: encode(&frame), body }).await?;
+        if served {
+            metrics.chunks_sent.inc();
+            metrics.blocks_sent.inc_by(blocks_in(chunk.block));
+        }
+        Ok(())
+    }
+
+    fn told(&self, error: &BlockError) -> String {
+        self.shared.metrics.error(error.kind);
+        error.failure.to_string()
+    }
+
+    /// One line for a connection that ended otherwise than it should.
+    fn report(&self, peer: SocketAddr, end: &End) {
+        let metrics = &self.shared.metrics;
+        let now = Instant::now().into_std();
+        let (kind, why): (_, &dyn std::fmt::Display) = match end {
+            End::Closed | End::Draining | End::Refused => {
+                debug!(%peer, ?end, "Connection closed");
+                return;
+            }
+            End::Idle => {
+                debug!(%peer, "Closing an idle connection");
+                return;
+            }
+            End::Read(ReadError::Frame(error)) => (ErrorKind::MalformedFrame, error),
+            End::Read(ReadError::Io(error)) => (ErrorKind::PeerClosed, error),
+            End::Send(error) => match error {
+                SendError::PeerClosed(_) => (ErrorKind::PeerClosed, error as _),
+                SendError::PeerStalled(_) => (ErrorKind::PeerStalled, error as _),
+                SendError::Truncated { .. } => (ErrorKind::BadFile, error as _),
+                SendError::File { .. } => (ErrorKind::Disk, error as _),
+                SendError::Panicked(_) => (ErrorKind::Internal, error as _),
+            },
+        };
+        metrics.error(kind);
+        metrics.caught_exceptions.inc();
+        if let Some(silenced) = self.shared.peer_log.allow((peer.ip(), kind.as_str()), now) {
+            warn!(%peer, silenced, "Exception in connection: {why}");
+        }
+    }
+}
+
+fn encode(frame: &Frame) -> bytes::Bytes {
+    let mut header = BytesMut::new();
+    frame.encode(&mut header);
+    header.freeze()
+}
+
+fn blocks_in(block: Block) -> u64 {
+    match block {
+        Block::Shuffle { start, end, .. } => {
+            u64::try_from(i64::from(end.0) - i64::from(start.0)).unwrap_or(0)
+        }
+        Block::Rdd { .. } | Block::Merged => 1,
+    }
+}
+
+/// Counts a connection while it lives.
+struct ActiveConnection<'a>(&'a Metrics);
+
+impl<'a> ActiveConnection<'a> {
+    fn new(metrics: &'a Metrics) -> Self {
+        metrics.active_connections.inc();
+        Self(metrics)
+    }
+}
+
+impl Drop for ActiveConnection<'_> {
+    fn drop(&mut self) {
+        self.0.active_connections.dec();
+    }
+}
+
+/// A chunk that left the queue and is being sent.
+struct InTransfer<'a>(&'a Metrics);
+
+impl Drop for InTransfer<'_> {
+    fn drop(&mut self) {
+        self.0.chunks_in_transfer.dec();
+    }
+}
+
+/// Which of Spark's timers a request belongs to.
+enum Timed {
+    Open,
+    RegisterExecutor,
+    Other,
+}
+
+impl Timed {
+    fn of(frame: &Frame) -> Self {
+        match frame {
+            // The type byte; see the table of messages.
+            Frame::RpcRequest { body, .. } => match body.first() {
+                Some(0 | 9 | 15) => Self::Open,
+                Some(2) => Self::RegisterExecutor,
+                _ => Self::Other,
+            },
+            _ => Self::Other,
+        }
+    }
+
+    fn observe(self, metrics: &Metrics, took: Duration) {
+        let millis = took.as_secs_f64() * 1000.0;
+        match self {
+            Self::Open => metrics.open_block_latency.observe(millis),
+            Self::RegisterExecutor => metrics.register_executor_latency.observe(millis),
+            Self::Other => {}
+        }
+    }
+}
+
+/// When something last happened on a connection.
+#[derive(Debug)]
+struct Activity {
+    start: Instant,
+    /// Milliseconds after `start`.
+    last: AtomicU64,
+    /// An answer is being made or sent. A slow disk is no reason to close the connection, and a peer
+    /// that takes nothing is the sender's to find out.
+    busy: AtomicBool,
+}
+
+impl Activity {
+    fn new() -> Self {
+        Self { start: Instant::now(), last: AtomicU64::new(0), busy: AtomicBool::new(false) }
+    }
+
+    fn touch(&self) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.fetch_max(now, Ordering::Relaxed);
+    }
+
+    fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::Relaxed);
+    }
+
+    /// Returns when nothing has happened for `limit`.
+    async fn idle(&self, limit: Option<Duration>) {
+        let Some(limit) = limit else { return std::future::pending().await };
+        loop {
+            let last = self.start + Duration::from_millis(self.last.load(Ordering::Relaxed));
+            let busy = self.busy.load(Ordering::Relaxed);
+            let due = if busy { Instant::now() + limit } else { last + limit };
+            if !busy && Instant::now() >= due {
+                return;
+            }
+            sleep_until(due).await;
+        }
+    }
+}
+
+/// A socket that notes when bytes come.
+#[derive(Debug)]
+struct Metered {
+    inner: OwnedReadHalf,
+    activity: Arc<Activity>,
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        if read.is_ready() {
+            self.activity.touch();
+        }
+        read
+    }
+}

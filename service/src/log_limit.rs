@@ -1,0 +1,79 @@
+//! Keeps a peer that repeats itself from filling the log.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Lets each key speak once in a while, and tells how often it was silenced.
+#[derive(Debug)]
+pub struct LogLimit<K> {
+    every: Duration,
+    spoken: Mutex<HashMap<K, Spoken>>,
+}
+
+#[derive(Debug)]
+struct Spoken {
+    at: Instant,
+    silenced: u64,
+}
+
+impl<K: Hash + Eq> LogLimit<K> {
+    /// Keys remembered at most; beyond, those that may speak again are forgotten.
+    const MAX_KEYS: usize = 10_000;
+
+    /// One line a key in `every`.
+    #[must_use]
+    pub fn new(every: Duration) -> Self {
+        Self { every, spoken: Mutex::default() }
+    }
+
+    /// `Some` when `key` may speak at `now`, with the number of times it was silenced since it last
+    /// did.
+    pub fn allow(&self, key: K, now: Instant) -> Option<u64> {
+        let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = |last: &Spoken| now.saturating_duration_since(last.at) >= self.every;
+        if let Some(last) = spoken.get_mut(&key) {
+            if !is_over(last) {
+                last.silenced += 1;
+                return None;
+            }
+            let silenced = last.silenced;
+            *last = Spoken { at: now, silenced: 0 };
+            return Some(silenced);
+        }
+        if spoken.len() >= Self::MAX_KEYS {
+            spoken.retain(|_, last| !is_over(last));
+            if spoken.len() >= Self::MAX_KEYS {
+                return None;
+            }
+        }
+        spoken.insert(key, Spoken { at: now, silenced: 0 });
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_speaks_once_in_a_while_and_tells_what_it_kept_back() {
+        let start = Instant::now();
+        let minute = Duration::from_secs(60);
+        let limit = LogLimit::new(minute);
+        assert_eq!(limit.allow("a", start), Some(0));
+        assert_eq!(limit.allow("a", start), None);
+        assert_eq!(limit.allow("b", start), Some(0), "each key for itself");
+        assert_eq!(limit.allow("a", start + minute), Some(1));
+        assert_eq!(limit.allow("a", start + minute), None);
+    }
+
+    #[test]
+    fn its_memory_is_bounded() {
+        let start = Instant::now();
+        let limit = LogLimit::new(Duration::from_secs(60));
+        let allowed = (0..20_000).filter(|key| limit.allow(*key, start).is_some()).count();
+        assert_eq!(allowed, LogLimit::<i32>::MAX_KEYS);
+    }
+}

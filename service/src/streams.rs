@@ -1,0 +1,347 @@
+//! The chunk streams of one connection (`spec/wire-framing.md` §6, the rules of 4.x).
+//!
+//! A stream holds what was asked for in numbers, not an object a block, and nothing is looked up
+//! before its chunk is asked for. Streams belong to the connection that opened them: another
+//! connection does not see them, and they go with it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use lru::LruCache;
+use prometheus_client::metrics::gauge::Gauge;
+use shuffle_protocol::block_id::OpenedBlocks;
+use shuffle_protocol::failure::Failure;
+use shuffle_protocol::frame::StreamChunkId;
+use shuffle_protocol::message::{FetchShuffleBlockChunks, FetchShuffleBlocks};
+use shuffle_protocol::wire::IntArrays;
+use shuffle_protocol::{AppId, ExecId, MapId, ReduceId, ShuffleId, StreamId};
+
+/// One block of an executor, as a chunk names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Block {
+    /// The partitions `start..end` of a map output.
+    Shuffle {
+        /// The shuffle.
+        shuffle_id: ShuffleId,
+        /// The map output.
+        map_id: MapId,
+        /// First partition.
+        start: ReduceId,
+        /// The one after the last.
+        end: ReduceId,
+    },
+    /// A partition of an RDD on disk.
+    Rdd {
+        /// The RDD.
+        rdd_id: i32,
+        /// The partition.
+        split: i32,
+    },
+    /// A chunk of a merged block, which this service does not have.
+    Merged,
+}
+
+/// The chunks of one stream, as compact as they were on the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Chunks {
+    Opened(OpenedBlocks),
+    Fetched { shuffle_id: ShuffleId, map_ids: Vec<i64>, reduce_ids: IntArrays },
+    Batches { shuffle_id: ShuffleId, map_ids: Vec<i64>, ranges: IntArrays },
+    Merged { chunks: usize },
+}
+
+impl Chunks {
+    fn len(&self) -> usize {
+        match self {
+            Self::Opened(blocks) => blocks.len(),
+            Self::Fetched { reduce_ids, .. } => reduce_ids.values().len(),
+            Self::Batches { map_ids, .. } => map_ids.len(),
+            Self::Merged { chunks } => *chunks,
+        }
+    }
+
+    /// Chunk number `at`, which is below `len`.
+    fn block(&self, at: usize) -> Block {
+        match self {
+            Self::Opened(OpenedBlocks::Shuffle { shuffle_id, blocks }) => {
+                let (map_id, reduce) = blocks[at];
+                Block::one(*shuffle_id, map_id, reduce)
+            }
+            Self::Opened(OpenedBlocks::Rdd(blocks)) => {
+                let (rdd_id, split) = blocks[at];
+                Block::Rdd { rdd_id, split }
+            }
+            Self::Fetched { shuffle_id, map_ids, reduce_ids } => {
+                let map_id = MapId(map_ids[reduce_ids.array_of(at)]);
+                Block::one(*shuffle_id, map_id, ReduceId(reduce_ids.values()[at]))
+            }
+            Self::Batches { shuffle_id, map_ids, ranges } => Block::Shuffle {
+                shuffle_id: *shuffle_id,
+                map_id: MapId(map_ids[at]),
+                start: ReduceId(ranges.values()[2 * at]),
+                end: ReduceId(ranges.values()[2 * at + 1]),
+            },
+            Self::Opened(OpenedBlocks::MergedChunks { .. }) | Self::Merged { .. } => Block::Merged,
+        }
+    }
+
+    /// Bytes of memory it holds, roughly.
+    fn weight(&self) -> usize {
+        const STREAM: usize = 256;
+        STREAM
+            + match self {
+                Self::Opened(blocks) => 16 * blocks.len(),
+                Self::Fetched { map_ids, reduce_ids: ids, .. }
+                | Self::Batches { map_ids, ranges: ids, .. } => {
+                    16 * map_ids.len() + 4 * ids.values().len()
+                }
+                Self::Merged { .. } => 0,
+            }
+    }
+}
+
+impl Block {
+    fn one(shuffle_id: ShuffleId, map_id: MapId, reduce: ReduceId) -> Self {
+        // The end of the last possible partition does not fit; the index has no such partition, and
+        // says so.
+        let end = ReduceId(reduce.0.saturating_add(1));
+        Self::Shuffle { shuffle_id, map_id, start: reduce, end }
+    }
+}
+
+/// A checked request to open a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamPlan {
+    app_id: AppId,
+    exec_id: ExecId,
+    chunks: Chunks,
+}
+
+impl StreamPlan {
+    /// The stream of an OpenBlocks message.
+    #[must_use]
+    pub fn opened(app_id: AppId, exec_id: ExecId, blocks: OpenedBlocks) -> Self {
+        Self { app_id, exec_id, chunks: Chunks::Opened(blocks) }
+    }
+
+    /// The stream of a FetchShuffleBlocks message. Map and reduce ids must match each other in
+    /// number; Spark only asserts that, and ends the stream early where a list is empty.
+    pub fn fetched(message: FetchShuffleBlocks) -> Result<Self, Failure> {
+        let FetchShuffleBlocks { app_id, exec_id, shuffle_id, map_ids, reduce_ids, batch_fetch } =
+            message;
+        if map_ids.is_empty() {
+            return Err(Failure::IllegalArgument("FetchShuffleBlocks without map ids".into()));
+        }
+        if map_ids.len() != reduce_ids.len() {
+            return Err(Failure::IllegalArgument(format!(
+                "FetchShuffleBlocks with {} map ids and {} lists of reduce ids",
+                map_ids.len(),
+                reduce_ids.len()
+            )));
+        }
+        let fits = |list: &[i32]| if batch_fetch { list.len() == 2 } else { !list.is_empty() };
+        if let Some((map_id, list)) = map_ids.iter().zip(reduce_ids.iter()).find(|m| !fits(m.1)) {
+            let wanted = if batch_fetch { "a first and an end" } else { "at least one" };
+            return Err(Failure::IllegalArgument(format!(
+                "FetchShuffleBlocks with {} reduce ids for map {map_id} where {wanted} should be",
+                list.len()
+            )));
+        }
+        let chunks = if batch_fetch {
+            Chunks::Batches { shuffle_id, map_ids, ranges: reduce_ids }
+        } else {
+            Chunks::Fetched { shuffle_id, map_ids, reduce_ids }
+        };
+        Ok(Self { app_id, exec_id, chunks })
+    }
+
+    /// The stream of a FetchShuffleBlockChunks message: opens, and each of its chunks is refused.
+    #[must_use]
+    pub fn merged(message: FetchShuffleBlockChunks) -> Self {
+        let chunks = Chunks::Merged { chunks: message.chunk_ids.values().len() };
+        Self { app_id: message.app_id, exec_id: message.exec_id, chunks }
+    }
+
+    /// Chunks of the stream.
+    #[must_use]
+    pub fn num_chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Blocks of the stream: like chunks, but a batch counts its partitions.
+    #[must_use]
+    pub fn num_blocks(&self) -> u64 {
+        match &self.chunks {
+            Chunks::Batches { ranges, .. } => ranges
+                .iter()
+                .map(|range| u64::try_from(i64::from(range[1]) - i64::from(range[0])).unwrap_or(0))
+                .sum(),
+            chunks => chunks.len() as u64,
+        }
+    }
+}
+
+/// A chunk whose turn it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// The application.
+    pub app_id: AppId,
+    /// The executor that wrote the block.
+    pub exec_id: ExecId,
+    /// The block.
+    pub block: Block,
+}
+
+/// Gives out stream ids for the whole service, from a random start, so that an id tells nothing
+/// about another connection's.
+#[derive(Debug)]
+pub struct StreamIds(AtomicI64);
+
+impl StreamIds {
+    /// Counts from `start`, of which only the lower 62 bits are used, so that ids stay positive.
+    #[must_use]
+    pub fn new(start: u64) -> Self {
+        Self(AtomicI64::new((start >> 2).cast_signed()))
+    }
+
+    fn next(&self) -> StreamId {
+        StreamId(self.0.fetch_add(1, Ordering::Relaxed) & i64::MAX)
+    }
+}
+
+/// How much one connection may keep open. A client that fetches what it opens stays far below; one
+/// that does not loses the streams it left alone for longest.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamLimits {
+    /// Open streams.
+    pub streams: usize,
+    /// Bytes of memory for what they ask for.
+    pub bytes: usize,
+    /// A stream of which no chunk was asked for this long is dropped.
+    pub idle: Duration,
+}
+
+#[derive(Debug)]
+struct Stream {
+    plan: StreamPlan,
+    next: usize,
+    touched: Instant,
+}
+
+/// The open streams of one connection.
+#[derive(Debug)]
+pub struct Streams {
+    open: LruCache<StreamId, Stream>,
+    weight: usize,
+    limits: StreamLimits,
+    ids: Arc<StreamIds>,
+    /// All open streams of the service.
+    gauge: Gauge,
+}
+
+impl Streams {
+    /// No stream yet. `gauge` counts those of all connections.
+    #[must_use]
+    pub fn new(limits: StreamLimits, ids: Arc<StreamIds>, gauge: Gauge) -> Self {
+        Self { open: LruCache::unbounded(), weight: 0, limits, ids, gauge }
+    }
+
+    /// Opens a stream. Makes room by dropping those that were left alone for longest.
+    pub fn open(&mut self, plan: StreamPlan, now: Instant) -> StreamId {
+        self.drop_idle(now);
+        let id = self.ids.next();
+        self.weight += plan.chunks.weight();
+        self.open.put(id, Stream { plan, next: 0, touched: now });
+        self.gauge.inc();
+        while self.open.len() > 1
+            && (self.open.len() > self.limits.streams || self.weight > self.limits.bytes)
+        {
+            self.drop_oldest();
+        }
+        id
+    }
+
+    /// Takes the chunk that `wanted` names, whose turn it must be. With its last chunk the stream is
+    /// forgotten.
+    pub fn take(&mut self, wanted: StreamChunkId, now: Instant) -> Result<Chunk, Failure> {
+        let stream =
+            self.open.get_mut(&wanted.stream).ok_or(Failure::UnknownStream(wanted.stream))?;
+        let next = i32::try_from(stream.next).unwrap_or(i32::MAX);
+        if wanted.chunk != next {
+            return Err(Failure::OutOfOrderChunk { chunk: wanted.chunk, expected: next });
+        }
+        if stream.next >= stream.plan.num_chunks() {
+            return Err(Failure::ChunkBeyondEnd(wanted.chunk));
+        }
+        let chunk = Chunk {
+            app_id: stream.plan.app_id.clone(),
+            exec_id: stream.plan.exec_id.clone(),
+            block: stream.plan.chunks.block(stream.next),
+        };
+        stream.next += 1;
+        stream.touched = now;
+        if stream.next == stream.plan.num_chunks() {
+            self.remove(wanted.stream);
+        }
+        Ok(chunk)
+    }
+
+    /// Drops the streams of applications that `is_gone`.
+    pub fn drop_gone(&mut self, is_gone: impl Fn(&AppId) -> bool) {
+        let apps: HashSet<&AppId> =
+            self.open.iter().map(|(_, stream)| &stream.plan.app_id).collect();
+        let gone: HashSet<AppId> = apps.into_iter().filter(|app| is_gone(app)).cloned().collect();
+        if gone.is_empty() {
+            return;
+        }
+        let streams: Vec<StreamId> = self
+            .open
+            .iter()
+            .filter(|(_, stream)| gone.contains(&stream.plan.app_id))
+            .map(|(id, _)| *id)
+            .collect();
+        streams.into_iter().for_each(|id| self.remove(id));
+    }
+
+    /// Open streams.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// True without an open stream.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    fn drop_idle(&mut self, now: Instant) {
+        while let Some((_, oldest)) = self.open.peek_lru()
+            && now.saturating_duration_since(oldest.touched) > self.limits.idle
+        {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some((&id, _)) = self.open.peek_lru() {
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: StreamId) {
+        if let Some(stream) = self.open.pop(&id) {
+            self.weight -= stream.plan.chunks.weight();
+            self.gauge.dec();
+        }
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        let open = i64::try_from(self.open.len()).unwrap_or(i64::MAX);
+        self.gauge.dec_by(open);
+    }
+}
