@@ -9,7 +9,14 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct LogLimit<K> {
     every: Duration,
-    spoken: Mutex<HashMap<K, Spoken>>,
+    state: Mutex<State<K>>,
+}
+
+#[derive(Debug)]
+struct State<K> {
+    spoken: HashMap<K, Spoken>,
+    /// When those that may speak again were last forgotten to make room.
+    purged: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -19,22 +26,23 @@ struct Spoken {
 }
 
 impl<K: Hash + Eq> LogLimit<K> {
-    /// Keys remembered at most; beyond, those that may speak again are forgotten.
+    /// Keys remembered at most. When there is no room, a new key does not speak.
     const MAX_KEYS: usize = 10_000;
 
     /// One line a key in `every`.
     #[must_use]
     pub fn new(every: Duration) -> Self {
-        Self { every, spoken: Mutex::default() }
+        Self { every, state: Mutex::new(State { spoken: HashMap::new(), purged: None }) }
     }
 
     /// `Some` when `key` may speak at `now`, with the number of times it was silenced since it last
     /// did.
     pub fn allow(&self, key: K, now: Instant) -> Option<u64> {
-        let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_over = |last: &Spoken| now.saturating_duration_since(last.at) >= self.every;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { spoken, purged } = &mut *state;
+        let is_over = |at: Instant| now.saturating_duration_since(at) >= self.every;
         if let Some(last) = spoken.get_mut(&key) {
-            if !is_over(last) {
+            if !is_over(last.at) {
                 last.silenced += 1;
                 return None;
             }
@@ -42,11 +50,13 @@ impl<K: Hash + Eq> LogLimit<K> {
             *last = Spoken { at: now, silenced: 0 };
             return Some(silenced);
         }
+        if spoken.len() >= Self::MAX_KEYS && purged.is_none_or(is_over) {
+            // Looking through all of them is dear, so not for every key that finds no room.
+            spoken.retain(|_, last| !is_over(last.at));
+            *purged = Some(now);
+        }
         if spoken.len() >= Self::MAX_KEYS {
-            spoken.retain(|_, last| !is_over(last));
-            if spoken.len() >= Self::MAX_KEYS {
-                return None;
-            }
+            return None;
         }
         spoken.insert(key, Spoken { at: now, silenced: 0 });
         Some(0)

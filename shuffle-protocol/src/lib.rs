@@ -15,7 +15,9 @@ pub mod frame;
 mod ids;
 pub mod index;
 pub mod layout;
+pub mod map_output;
 pub mod message;
+pub mod spark_conf;
 mod timeout;
 pub mod wire;
 
