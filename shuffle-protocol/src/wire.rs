@@ -4,6 +4,7 @@
 //! strings and bitmaps stay what they are: bytes of the frame they came in.
 
 use std::fmt;
+use std::str::Utf8Chunk;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
@@ -139,7 +140,21 @@ impl Reader {
 
     /// Text for people, such as an error: bytes that are not UTF-8 are shown as U+FFFD.
     pub fn lossy_string(&mut self, what: &'static str) -> Result<String, WireError> {
-        Ok(String::from_utf8_lossy(&self.bytes(what)?).into_owned())
+        let bytes = self.bytes(what)?;
+        // Measured first: text that grows as it goes would take up to six times its bytes.
+        let invalid = |chunk: &Utf8Chunk<'_>| !chunk.invalid().is_empty();
+        let length = bytes.utf8_chunks().map(|chunk| {
+            let marks = usize::from(invalid(&chunk));
+            chunk.valid().len() + marks * char::REPLACEMENT_CHARACTER.len_utf8()
+        });
+        let mut text = String::with_capacity(length.sum());
+        for chunk in bytes.utf8_chunks() {
+            text.push_str(chunk.valid());
+            if invalid(&chunk) {
+                text.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+        Ok(text)
     }
 
     /// An array of texts, checked now and kept as the bytes they came in.
@@ -187,7 +202,11 @@ impl Reader {
     /// An array of bitmaps. The smallest bitmap takes eight bytes.
     pub fn bitmaps(&mut self, what: &'static str) -> Result<Vec<Bitmap>, WireError> {
         let count = self.count(what, 8)?;
-        (0..count).map(|_| self.bitmap(what)).collect()
+        let mut bitmaps = Vec::with_capacity(count);
+        for _ in 0..count {
+            bitmaps.push(self.bitmap(what)?);
+        }
+        Ok(bitmaps)
     }
 }
 
@@ -443,5 +462,48 @@ impl TryFrom<Bytes> for Bitmap {
 impl fmt::Debug for Bitmap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bitmap({} bytes)", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_for_people_is_what_the_standard_library_makes_of_it() {
+        let parts: [&[u8]; 6] =
+            [b"a", "\u{e9}".as_bytes(), b"\xff", b"\xf0\x9f", b"\xe2\x82", b"\x80"];
+        for i in 0..6_usize.pow(4) {
+            let bytes = [i, i / 6, i / 36, i / 216].map(|i| parts[i % 6]).concat();
+            let mut field = BytesMut::new();
+            field.put_bytes_field(&bytes);
+            let text = Reader::new(field.freeze()).lossy_string("error").unwrap();
+            assert_eq!(text, String::from_utf8_lossy(&bytes));
+            assert_eq!(text.capacity(), text.len());
+        }
+    }
+
+    #[test]
+    fn names_are_utf_8() {
+        let field = Bytes::from_static(b"\0\0\0\x01\xff");
+        let not_utf8 = Err(WireError::NotUtf8 { what: "appId" });
+        assert_eq!(Reader::new(field.clone()).string("appId"), not_utf8);
+        let array = [&[0, 0, 0, 1], &field[..]].concat();
+        let not_utf8 = Err(WireError::NotUtf8 { what: "appId" });
+        assert_eq!(Reader::new(array.into()).strings("appId"), not_utf8);
+    }
+
+    #[test]
+    fn any_byte_but_zero_is_true() {
+        let read = |byte: u8| Reader::new(Bytes::copy_from_slice(&[byte])).bool("flag").unwrap();
+        assert!(!read(0));
+        assert!((1..=u8::MAX).all(read));
+    }
+
+    #[test]
+    fn a_position_has_its_array() {
+        let arrays: IntArrays = [&[][..], &[1, 2], &[], &[3]].into_iter().collect();
+        let found: Vec<_> = (0..4).map(|position| arrays.array_of(position)).collect();
+        assert_eq!(found, [1, 1, 3, 4], "the last one is past the end");
     }
 }
