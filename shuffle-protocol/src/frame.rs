@@ -164,9 +164,6 @@ pub enum FrameError {
     /// A type byte that no Spark sends.
     #[error("Unknown message type: {0}")]
     UnknownType(i8),
-    /// A negative number of streamed bytes.
-    #[error("negative byte count {0}")]
-    NegativeByteCount(i64),
     /// The fields do not fit the frame.
     #[error("malformed frame of type {type_id}: {error}")]
     Malformed {
@@ -188,8 +185,19 @@ pub enum Foreign {
 
 impl Foreign {
     fn of(start: [u8; 8]) -> Option<Self> {
-        const METHODS: [&[u8]; 7] =
-            [b"GET ", b"POST ", b"HEAD ", b"PUT ", b"OPTIONS ", b"CONNECT ", b"PRI "];
+        // The last one begins HTTP/2 without TLS.
+        const METHODS: [&[u8]; 10] = [
+            b"GET ",
+            b"HEAD ",
+            b"POST ",
+            b"PUT ",
+            b"DELETE ",
+            b"CONNECT ",
+            b"OPTIONS ",
+            b"TRACE ",
+            b"PATCH ",
+            b"PRI ",
+        ];
         if start[0] == 0x16 && start[1] == 0x03 {
             Some(Self::Tls)
         } else if METHODS.iter().any(|method| start.starts_with(method)) {
@@ -240,7 +248,8 @@ impl Frame {
     /// Appends the frame to `out`, without its streamed bytes.
     ///
     /// # Panics
-    /// When a chunk or payload makes the frame 2 GiB or larger; see [`Frame::MAX_CHUNK`].
+    /// When a chunk or payload makes the frame 2 GiB or larger, see [`Frame::MAX_CHUNK`], or when a
+    /// stream is of 2⁶³ bytes or more.
     pub fn encode(&self, out: &mut BytesMut) {
         let start = out.len();
         out.put_i64(0); // the length, known at the end
@@ -298,8 +307,9 @@ impl Frame {
                 out.put_slice(body);
             }
         }
-        let length = (out.len() - start) as u64 + in_frame;
-        let length = i64::try_from(length).ok().filter(|length| length - LENGTH_FIELD < MAX_FRAME);
+        let length = ((out.len() - start) as u64).checked_add(in_frame);
+        let length = length.and_then(|length| i64::try_from(length).ok());
+        let length = length.filter(|length| length - LENGTH_FIELD < MAX_FRAME);
         let length = length.expect("frames stay below 2 GiB, see Frame::MAX_CHUNK");
         out[start..start + 8].copy_from_slice(&length.to_be_bytes());
     }
