@@ -46,16 +46,17 @@ impl HeartbeatTimeout {
     }
 }
 
+/// No time at all becomes the shortest that the wire can say, a millisecond.
 impl From<Duration> for HeartbeatTimeout {
     fn from(time: Duration) -> Self {
-        Self::After(time)
+        Self::After(if time.is_zero() { Duration::from_millis(1) } else { time })
     }
 }
 
 impl fmt::Display for HeartbeatTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::After(time) => write!(f, "{} ms", time.as_millis()),
+            Self::After(_) => write!(f, "{} ms", self.to_wire()),
             Self::Never => f.write_str("never"),
         }
     }
@@ -85,5 +86,15 @@ mod tests {
             assert_eq!(HeartbeatTimeout::from_wire(millis).unwrap().to_wire(), millis);
         }
         assert_eq!(HeartbeatTimeout::After(Duration::from_micros(1)).to_wire(), 1);
+    }
+
+    #[test]
+    fn no_timeout_is_zero_or_says_so() {
+        assert_eq!(HeartbeatTimeout::from(Duration::ZERO).to_wire(), 1);
+        let short = HeartbeatTimeout::from(Duration::from_micros(1));
+        assert_eq!(short, HeartbeatTimeout::After(Duration::from_micros(1)));
+        assert_eq!(short.to_string(), "1 ms");
+        assert_eq!(HeartbeatTimeout::from(Duration::from_secs(120)).to_string(), "120000 ms");
+        assert_eq!(HeartbeatTimeout::Never.to_string(), "never");
     }
 }
