@@ -161,3 +161,95 @@ impl From<TimeoutNotPositive> for Failure {
 pub fn stream_not_found(name: &str) -> String {
     format!("Stream '{name}' was not found.")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Message;
+
+    /// Clients and people search for these.
+    #[test]
+    fn the_texts_are_frozen() {
+        let table = [
+            (
+                Failure::ExecutorNotRegistered { app_id: "app-1".into(), exec_id: "7".into() },
+                "java.lang.RuntimeException: Executor is not registered (appId=app-1, execId=7)",
+            ),
+            (
+                Failure::Undecodable(DecodeError::UnknownType(99)),
+                "java.lang.IllegalArgumentException: Unknown message type: 99",
+            ),
+            (
+                Failure::Undecodable(DecodeError::Empty),
+                "java.lang.IndexOutOfBoundsException: empty message",
+            ),
+            (
+                Failure::UnexpectedMessage("UploadBlock".into()),
+                "java.lang.UnsupportedOperationException: Unexpected message: UploadBlock",
+            ),
+            (
+                Failure::UnexpectedUpload("UploadBlockStream".into()),
+                "java.lang.UnsupportedOperationException: Unexpected message with #receiveStream: \
+                 UploadBlockStream",
+            ),
+            (
+                Failure::NoMergeManager,
+                "java.lang.UnsupportedOperationException: Cannot handle shuffle block merge",
+            ),
+            (
+                Failure::IllegalArgument("Unexpected block id format: a".into()),
+                "java.lang.IllegalArgumentException: Unexpected block id format: a",
+            ),
+            (
+                Failure::NotANumber("x".into()),
+                "java.lang.NumberFormatException: For input string: \"x\"",
+            ),
+            (
+                Failure::NoBlocks,
+                "java.lang.ArrayIndexOutOfBoundsException: Index 0 out of bounds for length 0",
+            ),
+            (
+                Failure::UnknownStream(StreamId(1)),
+                "java.lang.IllegalStateException: Unknown stream ID.",
+            ),
+            (
+                Failure::OutOfOrderChunk { chunk: 2, expected: 1 },
+                "java.lang.IllegalStateException: Received out-of-order chunk index 2 (expected 1)",
+            ),
+            (
+                Failure::ChunkBeyondEnd(3),
+                "java.lang.IllegalStateException: Requested chunk index beyond end 3",
+            ),
+            (Failure::ChunkNotFound, "java.lang.IllegalStateException: Chunk was not found"),
+            (
+                Failure::IndexNotOpened {
+                    path: "/d/0c/shuffle_0_0_0.index".into(),
+                    reason: "No such file or directory".into(),
+                },
+                "java.lang.RuntimeException: Failed to open file: /d/0c/shuffle_0_0_0.index: No such \
+                 file or directory",
+            ),
+            (
+                Failure::ChunkTooLarge { length: 1 << 31 },
+                "java.lang.IllegalStateException: a block of 2147483648 bytes does not fit a frame of \
+                 2 GiB; let the reader fetch it to disk (spark.network.maxRemoteBlockSizeFetchToMem \
+                 below 2g) or use more partitions",
+            ),
+        ];
+        for (failure, text) in table {
+            assert_eq!(failure.to_string(), text);
+        }
+        assert_eq!(stream_not_found("1_0"), "Stream '1_0' was not found.");
+    }
+
+    /// Complaint C04: a peer of another generation learns which message it was.
+    #[test]
+    fn c04_an_unknown_message_is_named_by_its_number() {
+        for number in [20_i8, 99, 127, -1, -5, i8::MIN] {
+            let error = Message::decode(number.to_be_bytes().to_vec().into()).unwrap_err();
+            assert_eq!(error, DecodeError::UnknownType(number));
+            let text = Failure::from(error).to_string();
+            assert!(text.ends_with(&format!(": Unknown message type: {number}")), "{text}");
+        }
+    }
+}
