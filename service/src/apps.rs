@@ -456,3 +456,153 @@ impl Claims {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dirs::LocalRoots;
+
+    const TIMEOUT: Duration = Duration::from_secs(120);
+    const LATER: Duration = Duration::from_secs(121);
+
+    fn addr() -> SocketAddr {
+        "127.0.0.1:4000".parse().unwrap()
+    }
+
+    fn executor(dirs: &[&str]) -> Executor {
+        let roots = LocalRoots::unrestricted().unwrap();
+        let local_dirs: Vec<_> = dirs.iter().map(|dir| roots.admit(dir).unwrap()).collect();
+        Executor {
+            layout: Layout::new(local_dirs.len(), 64).ok(),
+            local_dirs,
+            sub_dirs_per_local_dir: 64,
+            shuffle_manager: "sort".into(),
+        }
+    }
+
+    fn expire(registry: &AppRegistry, now: Instant) -> Vec<Expired> {
+        let mut all = Vec::new();
+        registry.expire_due(now, |expired| all.push(expired));
+        all
+    }
+
+    fn paths(expired: &Expired) -> Vec<&str> {
+        expired.dirs.iter().map(LocalDir::path).collect()
+    }
+
+    #[test]
+    fn c03_all_directories_go_also_of_late_and_of_replaced_executors() {
+        let registry = AppRegistry::default();
+        let (app, start) = (AppId::from("a"), Instant::now());
+        registry.register_driver(&app, TIMEOUT.into(), addr(), start);
+        let register = |exec: &str, dirs: &[&str], at| {
+            registry.register_executor(&app, exec.into(), executor(dirs), at)
+        };
+        assert_eq!(register("1", &["/d0/blockmgr-1", "/d1/blockmgr-1"], start), Registered::New);
+        assert_eq!(register("1", &["/d0/blockmgr-2"], start), Registered::Again);
+        register("2", &["/d1/blockmgr-3"], start + TIMEOUT);
+        let gone = expire(&registry, start + LATER);
+        assert_eq!(gone.len(), 1);
+        assert_eq!(
+            paths(&gone[0]),
+            ["/d0/blockmgr-1", "/d0/blockmgr-2", "/d1/blockmgr-1", "/d1/blockmgr-3"]
+        );
+        assert_eq!(registry.counts(), Counts::default());
+        assert!(expire(&registry, start + LATER).is_empty(), "once");
+    }
+
+    #[test]
+    fn c15_a_heartbeat_before_the_check_keeps_the_application_and_one_after_it_is_told() {
+        let registry = AppRegistry::default();
+        let (app, start) = (AppId::from("a"), Instant::now());
+        assert_eq!(registry.heartbeat(&app, start), Beat::Unknown);
+        registry.register_driver(&app, TIMEOUT.into(), addr(), start);
+        assert_eq!(registry.heartbeat(&app, start + LATER), Beat::Counted);
+        assert!(expire(&registry, start + LATER).is_empty());
+        assert_eq!(expire(&registry, start + LATER + LATER).len(), 1);
+        assert_eq!(registry.heartbeat(&app, start + LATER + LATER), Beat::Expired);
+        assert!(!registry.contains(&app), "a late heartbeat registers nothing");
+    }
+
+    #[test]
+    fn c13_a_directory_that_a_live_application_has_too_is_claimed() {
+        let registry = AppRegistry::default();
+        let start = Instant::now();
+        let (a, b) = (AppId::from("a"), AppId::from("b"));
+        registry.register_driver(&a, TIMEOUT.into(), addr(), start);
+        registry.register_driver(&b, HeartbeatTimeout::Never, addr(), start);
+        registry.register_executor(&a, "1".into(), executor(&["/d/blockmgr-x"]), start);
+        registry.register_executor(&b, "1".into(), executor(&["/d/blockmgr-x"]), start);
+        let gone = expire(&registry, start + LATER);
+        assert!(registry.is_claimed(&gone[0].dirs[0]));
+        registry.register_driver(&b, TIMEOUT.into(), addr(), start);
+        let gone = expire(&registry, start + LATER);
+        assert!(!registry.is_claimed(&gone[0].dirs[0]));
+    }
+
+    #[test]
+    fn c13_so_is_one_that_lies_in_a_live_applications_directory_or_around_it() {
+        let registry = AppRegistry::default();
+        let roots = LocalRoots::unrestricted().unwrap();
+        let app = AppId::from("a");
+        let claimed = executor(&["/d/blockmgr-a/blockmgr-b"]);
+        registry.register_executor(&app, "1".into(), claimed, Instant::now());
+        let is_claimed = |dir: &str| registry.is_claimed(&roots.admit(dir).unwrap());
+        assert!(is_claimed("/d/blockmgr-a/blockmgr-b"));
+        assert!(is_claimed("/d/blockmgr-a"), "around it");
+        assert!(is_claimed("/d/blockmgr-a/blockmgr-b/x/blockmgr-c"), "in it");
+        assert!(!is_claimed("/d/blockmgr-a/blockmgr-b0"));
+        assert!(!is_claimed("/d/blockmgr-a-b"));
+        assert!(!is_claimed("/blockmgr-d"));
+    }
+
+    #[test]
+    fn an_application_that_comes_back_is_another_one() {
+        let registry = AppRegistry::default();
+        let (app, start) = (AppId::from("a"), Instant::now());
+        registry.register_driver(&app, TIMEOUT.into(), addr(), start);
+        registry.register_executor(&app, "1".into(), executor(&["/d/blockmgr-x"]), start);
+        let first = expire(&registry, start + LATER).remove(0);
+        registry.register_executor(&app, "2".into(), executor(&["/d/blockmgr-x"]), start + LATER);
+        assert!(registry.is_claimed(&first.dirs[0]), "its directory is in use again");
+        registry.note_removal(first.generation, |removal| removal.kept += 1);
+        assert_eq!(registry.gone(&app).unwrap().removal.kept, 1);
+        let exec = ExecId::from("1");
+        assert!(registry.use_executor(&app, &exec, start + LATER).is_none());
+    }
+
+    #[test]
+    fn c05_what_is_remembered_of_the_gone_is_bounded() {
+        let registry = AppRegistry::default();
+        let start = Instant::now();
+        for number in 0..GONE_REMEMBERED + 500 {
+            let app = AppId::from(format!("app-{number}"));
+            registry.register_driver(&app, TIMEOUT.into(), addr(), start);
+        }
+        assert_eq!(expire(&registry, start + LATER).len(), GONE_REMEMBERED + 500);
+        assert_eq!(registry.all_gone().len(), GONE_REMEMBERED);
+        assert!(lock(&registry.claims).0.is_empty());
+    }
+
+    /// C15 with real threads: whoever heard that a heartbeat counted finds the application alive
+    /// until its timeout has passed once more.
+    #[test]
+    fn c15_no_counted_heartbeat_is_lost_to_a_check() {
+        let registry = AppRegistry::default();
+        let (app, start) = (AppId::from("a"), Instant::now());
+        for round in 0..2000u32 {
+            let due = start + LATER * (2 * round + 1);
+            registry.register_driver(&app, TIMEOUT.into(), addr(), due - LATER);
+            let (beat, expired) = std::thread::scope(|scope| {
+                let beat = scope.spawn(|| registry.heartbeat(&app, due));
+                let check = scope.spawn(|| expire(&registry, due).len());
+                (beat.join().unwrap(), check.join().unwrap())
+            });
+            match beat {
+                Beat::Counted => assert_eq!(expired, 0, "round {round}"),
+                Beat::Expired => assert_eq!(expired, 1, "round {round}"),
+                Beat::Unknown => panic!("round {round}: it was registered"),
+            }
+        }
+    }
+}

@@ -392,6 +392,7 @@ fn kind_of(error: &OpenError) -> ErrorKind {
         OpenError::SymbolicLink { .. }
         | OpenError::NotARegularFile { .. }
         | OpenError::NotADirectory { .. }
+        | OpenError::Moved { .. }
         | OpenError::NotAName { .. } => ErrorKind::BadFile,
         OpenError::Io { .. } => ErrorKind::Disk,
     }

@@ -345,3 +345,182 @@ impl Drop for Streams {
         self.gauge.dec_by(open);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: StreamLimits =
+        StreamLimits { streams: 4, bytes: 1 << 20, idle: Duration::from_secs(600) };
+
+    fn streams(limits: StreamLimits) -> (Streams, Gauge) {
+        let gauge = Gauge::default();
+        (Streams::new(limits, Arc::new(StreamIds::new(7 << 2)), gauge.clone()), gauge)
+    }
+
+    fn plan(app: &str, maps: &[(i64, &[i32])], batch_fetch: bool) -> Result<StreamPlan, Failure> {
+        StreamPlan::fetched(FetchShuffleBlocks {
+            app_id: app.into(),
+            exec_id: "1".into(),
+            shuffle_id: ShuffleId(9),
+            map_ids: maps.iter().map(|map| map.0).collect(),
+            reduce_ids: maps.iter().map(|map| map.1).collect(),
+            batch_fetch,
+        })
+    }
+
+    fn partitions(map: i64, start: i32, end: i32) -> Block {
+        Block::Shuffle {
+            shuffle_id: ShuffleId(9),
+            map_id: MapId(map),
+            start: ReduceId(start),
+            end: ReduceId(end),
+        }
+    }
+
+    fn take(streams: &mut Streams, stream: StreamId, chunk: i32) -> Result<Block, Failure> {
+        streams.take(StreamChunkId { stream, chunk }, Instant::now()).map(|chunk| chunk.block)
+    }
+
+    #[test]
+    fn chunks_come_maps_first_and_reduces_within() {
+        let (mut streams, _) = streams(LIMITS);
+        let fetch = plan("a", &[(5, &[0, 2]), (1 << 40, &[7])], false).unwrap();
+        assert_eq!((fetch.num_chunks(), fetch.num_blocks()), (3, 3));
+        let id = streams.open(fetch, Instant::now());
+        assert_eq!(take(&mut streams, id, 0), Ok(partitions(5, 0, 1)));
+        assert_eq!(take(&mut streams, id, 1), Ok(partitions(5, 2, 3)));
+        assert_eq!(take(&mut streams, id, 2), Ok(partitions(1 << 40, 7, 8)));
+    }
+
+    #[test]
+    fn a_batch_is_one_chunk_a_map() {
+        let (mut streams, _) = streams(LIMITS);
+        let batch = plan("a", &[(5, &[0, 8]), (6, &[3, 4])], true).unwrap();
+        assert_eq!((batch.num_chunks(), batch.num_blocks()), (2, 9));
+        let id = streams.open(batch, Instant::now());
+        assert_eq!(take(&mut streams, id, 0), Ok(partitions(5, 0, 8)));
+        assert_eq!(take(&mut streams, id, 1), Ok(partitions(6, 3, 4)));
+    }
+
+    #[test]
+    fn chunks_are_given_out_in_order_and_once() {
+        let (mut streams, gauge) = streams(LIMITS);
+        let id = streams.open(plan("a", &[(5, &[0, 1])], false).unwrap(), Instant::now());
+        let out_of_order = |chunk, expected| Err(Failure::OutOfOrderChunk { chunk, expected });
+        assert_eq!(take(&mut streams, id, 1), out_of_order(1, 0));
+        assert!(take(&mut streams, id, 0).is_ok());
+        assert_eq!(take(&mut streams, id, 0), out_of_order(0, 1));
+        assert_eq!(take(&mut streams, id, -1), out_of_order(-1, 1));
+        assert!(take(&mut streams, id, 1).is_ok());
+        assert_eq!(gauge.get(), 0, "forgotten with its last chunk");
+        assert_eq!(take(&mut streams, id, 2), Err(Failure::UnknownStream(id)));
+    }
+
+    #[test]
+    fn a_stream_without_chunks_has_none_to_give() {
+        let (mut streams, _) = streams(LIMITS);
+        let merged = StreamPlan::merged(FetchShuffleBlockChunks {
+            app_id: "a".into(),
+            exec_id: "shuffle-push-merger".into(),
+            shuffle_id: ShuffleId(1),
+            shuffle_merge_id: shuffle_protocol::ShuffleMergeId(0),
+            reduce_ids: vec![],
+            chunk_ids: IntArrays::default(),
+        });
+        let id = streams.open(merged, Instant::now());
+        assert_eq!(take(&mut streams, id, 0), Err(Failure::ChunkBeyondEnd(0)));
+    }
+
+    #[test]
+    fn requests_that_do_not_fit_together_are_refused() {
+        assert!(plan("a", &[], false).is_err(), "no map");
+        assert!(plan("a", &[(1, &[0]), (2, &[])], false).is_err(), "a map without partitions");
+        assert!(plan("a", &[(1, &[0, 1, 2])], true).is_err(), "a range of three numbers");
+        let mismatch = StreamPlan::fetched(FetchShuffleBlocks {
+            app_id: "a".into(),
+            exec_id: "1".into(),
+            shuffle_id: ShuffleId(9),
+            map_ids: vec![1, 2],
+            reduce_ids: [[0]].iter().collect(),
+            batch_fetch: false,
+        });
+        assert!(mismatch.is_err());
+    }
+
+    #[test]
+    fn c27_streams_nobody_reads_are_bounded_and_go_with_the_connection() {
+        let (mut streams, gauge) = streams(LIMITS);
+        let start = Instant::now();
+        let first = streams.open(plan("a", &[(1, &[0, 1])], false).unwrap(), start);
+        for _ in 0..100 {
+            streams.open(plan("a", &[(1, &[0, 1])], false).unwrap(), start);
+        }
+        assert_eq!((streams.len(), gauge.get()), (4, 4));
+        assert_eq!(take(&mut streams, first, 0), Err(Failure::UnknownStream(first)));
+        drop(streams);
+        assert_eq!(gauge.get(), 0);
+    }
+
+    #[test]
+    fn c27_the_streams_left_alone_for_longest_make_room() {
+        let (mut streams, _) = streams(LIMITS);
+        let start = Instant::now();
+        let one = || plan("a", &[(1, &[0, 1])], false).unwrap();
+        let ids: Vec<_> = (0..4).map(|_| streams.open(one(), start)).collect();
+        assert!(take(&mut streams, ids[0], 0).is_ok());
+        streams.open(one(), start);
+        assert!(take(&mut streams, ids[0], 1).is_ok(), "it was in use");
+        assert_eq!(take(&mut streams, ids[1], 0), Err(Failure::UnknownStream(ids[1])));
+    }
+
+    #[test]
+    fn c27_idle_streams_are_dropped_when_others_open() {
+        let (mut streams, _) = streams(LIMITS);
+        let start = Instant::now();
+        let one = || plan("a", &[(1, &[0, 1])], false).unwrap();
+        streams.open(one(), start);
+        streams.open(one(), start + LIMITS.idle);
+        assert_eq!(streams.len(), 2);
+        streams.open(one(), start + LIMITS.idle + Duration::from_secs(1));
+        assert_eq!(streams.len(), 2);
+    }
+
+    #[test]
+    fn c25_memory_of_open_streams_is_bounded_by_what_they_ask_for() {
+        let (mut streams, _) = streams(StreamLimits { streams: 1000, ..LIMITS });
+        let reduces: Vec<i32> = (0..10_000).collect();
+        for _ in 0..1000 {
+            streams.open(plan("a", &[(1, &reduces)], false).unwrap(), Instant::now());
+        }
+        assert!(streams.weight <= LIMITS.bytes);
+        assert!(
+            streams.len() > 20,
+            "a block takes {} bytes",
+            LIMITS.bytes / streams.len() / 10_000
+        );
+        let huge: Vec<i32> = (0..1_000_000).collect();
+        let id = streams.open(plan("a", &[(1, &huge)], false).unwrap(), Instant::now());
+        assert_eq!(streams.len(), 1, "one that is over the limit by itself is served alone");
+        assert!(take(&mut streams, id, 0).is_ok());
+    }
+
+    #[test]
+    fn c28_the_streams_of_an_application_go_with_it() {
+        let (mut streams, gauge) = streams(LIMITS);
+        let now = Instant::now();
+        let mine = streams.open(plan("a", &[(1, &[0])], false).unwrap(), now);
+        let other = streams.open(plan("b", &[(1, &[0])], false).unwrap(), now);
+        streams.drop_gone(|app| app.as_str() == "a");
+        assert_eq!(gauge.get(), 1);
+        assert_eq!(take(&mut streams, mine, 0), Err(Failure::UnknownStream(mine)));
+        assert!(take(&mut streams, other, 0).is_ok());
+        assert_eq!((streams.weight, gauge.get()), (0, 0));
+    }
+
+    #[test]
+    fn stream_ids_are_never_negative() {
+        let ids = StreamIds::new(u64::MAX);
+        assert!((0..1000).all(|_| ids.next().0 >= 0));
+    }
+}
