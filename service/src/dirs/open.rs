@@ -228,6 +228,8 @@ impl Target<'_> {
             Errno::NOENT => OpenError::NotFound { path },
             Errno::LOOP => OpenError::SymbolicLink { path },
             Errno::NOTDIR => OpenError::NotADirectory { path },
+            // The last thing that the kernel checks with RESOLVE_BENEATH.
+            Errno::XDEV => OpenError::Moved { path },
             Errno::ACCESS | Errno::PERM => self.blame(),
             errno => OpenError::Io { path, source: errno.into() },
         }
@@ -308,6 +310,12 @@ pub enum OpenError {
     /// A component that must be a directory is not.
     #[error("not a directory: {path}")]
     NotADirectory {
+        /// What was to be opened.
+        path: String,
+    },
+    /// A directory in the path was moved out of the root in the middle of this.
+    #[error("moved out of the local directories while being opened: {path}")]
+    Moved {
         /// What was to be opened.
         path: String,
     },

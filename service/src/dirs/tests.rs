@@ -4,6 +4,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
@@ -484,10 +485,10 @@ fn a_deep_tree_needs_few_descriptors() {
     std::thread::Builder::new()
         .stack_size(128 << 10)
         .spawn(|| {
-            for strategy in STRATEGIES {
+            for (strategy, depth) in [(Strategy::Openat2, 5000), (Strategy::Walk, 500)] {
                 let house = House::new();
                 let (roots, dir) = house.admitted(strategy);
-                dig(&house.dir(), 5000);
+                dig(&house.dir(), depth);
                 // Deep and wide.
                 for n in 0..40 {
                     let at = house.dir().join("x/".repeat(15)).join(n.to_string());
@@ -496,7 +497,7 @@ fn a_deep_tree_needs_few_descriptors() {
                 }
                 let removed = roots.remove_tree(&dir, go_on).unwrap();
                 assert_eq!(removed.files, 1 + 1 + 40);
-                assert_eq!(removed.dirs, 2 + 5000 + 15 + 40 * 41);
+                assert_eq!(removed.dirs, 2 + u64::try_from(depth).unwrap() + 15 + 40 * 41);
                 assert!(!house.dir().exists());
             }
         })
@@ -518,13 +519,16 @@ fn many_entries() {
 /// Calls `work` while another thread exchanges two paths as fast as it can.
 fn while_swapping(a: &Path, b: &Path, work: impl FnOnce()) {
     let done = AtomicBool::new(false);
+    let started = Barrier::new(2);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            started.wait();
             while !done.load(Relaxed) {
                 // Fails while one of the two is removed.
                 let _ = renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE);
             }
         });
+        started.wait();
         let _stop = Stop(&done);
         work();
     });
@@ -557,7 +561,11 @@ fn c51_opening_while_links_are_swapped() {
                             assert_eq!(read(file), DATA);
                             opened += 1;
                         }
-                        Err(OpenError::SymbolicLink { .. } | OpenError::NotADirectory { .. }) => {}
+                        Err(
+                            OpenError::SymbolicLink { .. }
+                            | OpenError::NotADirectory { .. }
+                            | OpenError::Moved { .. },
+                        ) => {}
                         Err(e) => panic!("{strategy:?} {level}: {e}"),
                     }
                 }
@@ -576,7 +584,7 @@ fn c51_removing_while_links_are_swapped() {
             let house = House::new();
             let (roots, dir) = house.admitted(strategy);
             let (victim, target) = &house.links()[level];
-            for round in 0..50 {
+            for round in 0..25 {
                 let link = house.base.join(format!("link{round}"));
                 symlink(target, &link).unwrap();
                 while_swapping(victim, &link, || {
