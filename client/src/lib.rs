@@ -6,6 +6,7 @@ mod dial;
 mod driver;
 mod error;
 mod executor;
+mod fetch;
 mod options;
 mod server;
 
@@ -16,6 +17,10 @@ pub use driver::{
 };
 pub use error::{ConnectionError, Misbehaviour, RequestError};
 pub use executor::{RegistrationError, RegistrationPolicy};
+pub use fetch::{
+    BlockError, BlockSink, Checksummed, Discard, Fetch, FetchRequest, Fetched, FileSink,
+    InvalidFetch,
+};
 pub use options::ClientOptions;
 pub use server::{InvalidServerAddr, ServerAddr};
 pub use shuffle_protocol as protocol;
