@@ -1,1 +1,5 @@
 //! What several test suites share: a raw client, fixture applications, the JVM services.
+
+pub mod fixture;
+pub mod process;
+pub mod raw;
