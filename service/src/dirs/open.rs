@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fstat, openat, openat2,
-    renameat_with, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat,
+    openat, openat2, renameat_with, statat, statx, unlinkat,
 };
 use rustix::io::{Errno, retry_on_intr};
 
@@ -64,21 +64,31 @@ impl Strategy {
         }
     }
 
-    /// Opens the directory `name` in `parent` for listing, unless it is on another file system
-    /// (EXDEV). The caller compares `st_dev` as well, which is all there is with [`Self::Walk`].
+    /// Opens the directory `name` in `parent` for listing, unless something is mounted there
+    /// (EXDEV). The caller compares `st_dev` as well, which is all there is with [`Self::Walk`]
+    /// before Linux 5.8.
     pub(super) fn descend(
         self,
         parent: BorrowedFd<'_>,
         name: &std::ffi::CStr,
     ) -> Result<OwnedFd, Errno> {
         let flags = FOR_LISTING | OFlags::NOFOLLOW;
-        retry_on_intr(|| match self {
+        match self {
             Self::Openat2 => {
                 let resolve = CONFINED | ResolveFlags::NO_XDEV;
-                openat2(parent, name, flags, Mode::empty(), resolve)
+                retry_on_intr(|| openat2(parent, name, flags, Mode::empty(), resolve))
             }
-            Self::Walk => openat(parent, name, flags, Mode::empty()),
-        })
+            Self::Walk => {
+                let fd = retry_on_intr(|| openat(parent, name, flags, Mode::empty()))?;
+                let stat = statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
+                match stat {
+                    Ok(stat) if stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) => {
+                        Err(Errno::XDEV)
+                    }
+                    _ => Ok(fd),
+                }
+            }
+        }
     }
 }
 

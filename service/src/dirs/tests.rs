@@ -4,6 +4,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -28,7 +29,15 @@ struct House {
 
 impl House {
     fn new() -> Self {
-        let tmp = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap())
+    }
+
+    /// In memory if there is such a file system, for what makes thousands of directories.
+    fn in_memory() -> Self {
+        Self::at(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
+    }
+
+    fn at(tmp: TempDir) -> Self {
         let fd = File::open(tmp.path()).unwrap();
         let base = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
         let house =
@@ -486,7 +495,7 @@ fn a_deep_tree_needs_few_descriptors() {
         .stack_size(128 << 10)
         .spawn(|| {
             for (strategy, depth) in [(Strategy::Openat2, 5000), (Strategy::Walk, 500)] {
-                let house = House::new();
+                let house = House::in_memory();
                 let (roots, dir) = house.admitted(strategy);
                 dig(&house.dir(), depth);
                 // Deep and wide.
@@ -508,12 +517,55 @@ fn a_deep_tree_needs_few_descriptors() {
 
 #[test]
 fn many_entries() {
-    let house = House::new();
+    let house = House::in_memory();
     let (roots, dir) = house.admitted(Strategy::Openat2);
     for n in 0..3000 {
         fs::write(house.dir().join(format!("0c/shuffle_0_{n}_0.data")), "x").unwrap();
     }
     assert_eq!(roots.remove_tree(&dir, go_on).unwrap().files, 3001);
+}
+
+/// Mounts something below a local dir, in a mount namespace of its own, and runs the next test.
+#[test]
+fn mounts_are_left_alone() {
+    for mount in ["mount --bind $1 $2", "mount -t tmpfs none $2"] {
+        let house = House::new();
+        let at = house.dir().join("mounted");
+        fs::create_dir(&at).unwrap();
+        let script = format!(
+            "{mount} || exit 77; mkdir -p $2/0c; echo -n canary > $2/0c/f; \
+             $3 --exact dirs::tests::below_a_mount --ignored --nocapture && cat $2/0c/f"
+        );
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-c", &script, "sh"])
+            .args([&house.outside.join("blockmgr-1"), &at, &std::env::current_exe().unwrap()])
+            .env("TEST_ROOT", &house.root)
+            .output();
+        match output {
+            Ok(output) if output.status.success() => {
+                let text = String::from_utf8(output.stdout).unwrap();
+                assert!(text.contains("1 passed") && text.ends_with(CANARY), "{text}");
+            }
+            Ok(output) if output.status.code() == Some(77) || output.stdout.is_empty() => {
+                println!("skipped, mounting is not allowed here: {output:?}");
+                return;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs what mounts_are_left_alone prepares"]
+fn below_a_mount() {
+    let root = std::env::var("TEST_ROOT").unwrap();
+    for strategy in STRATEGIES {
+        let roots = LocalRoots::open(&[&root]).unwrap().with_strategy(strategy);
+        let dir = roots.admit(&format!("{root}/app/blockmgr-1")).unwrap();
+        let error = roots.remove_tree(&dir, go_on).unwrap_err();
+        let RemoveError::Incomplete { failures: 1, texts, .. } = &error else { panic!("{error}") };
+        assert_eq!(texts[0], format!("{dir}/mounted: it is on another file system"));
+    }
 }
 
 /// Calls `work` while another thread exchanges two paths as fast as it can.
@@ -581,7 +633,7 @@ fn c51_opening_while_links_are_swapped() {
 fn c51_removing_while_links_are_swapped() {
     for strategy in STRATEGIES {
         for level in 0..4 {
-            let house = House::new();
+            let house = House::in_memory();
             let (roots, dir) = house.admitted(strategy);
             let (victim, target) = &house.links()[level];
             for round in 0..25 {
