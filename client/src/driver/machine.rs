@@ -201,3 +201,6 @@ impl<E> Machine<E> {
         self.state = State::Waiting { attempt: self.failures, error, until: now + wait };
     }
 }
+
+#[cfg(test)]
+mod tests;
