@@ -1,8 +1,8 @@
 //! The syntax of Spark's configuration: properties files, times, sizes, booleans, numbers.
 //!
-//! Only the syntax: which keys there are and what their values mean is the business of whoever asks.
-//! Everything here takes a text and gives a value; what is taken and what is refused is the same as
-//! in Spark's own classes (`tests/spark_conf/README.md`).
+//! Only the syntax: which keys there are and what their values mean is the business of whoever
+//! asks. Everything here takes a text and gives a value; what is taken and what is refused is the
+//! same as in Spark's own classes (`tests/spark_conf/README.md`).
 //!
 //! ```
 //! use shuffle_protocol::spark_conf::{SparkTime, TimeUnit, parse_properties, render_time};
@@ -21,8 +21,8 @@ use thiserror::Error;
 pub use properties::{MalformedEscape, Property, parse_properties};
 pub use quantity::{SizeUnit, SparkTime, TimeUnit, parse_size, render_size, render_time};
 
-/// A value that Spark's syntax does not allow. The text says what is wrong with it and what would be
-/// right, but not where it stood: that is for the caller to add.
+/// A value that Spark's syntax does not allow. The text says what is wrong with it and what would
+/// be right, but not where it stood: that is for the caller to add.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ValueError {

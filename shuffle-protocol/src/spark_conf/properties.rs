@@ -3,9 +3,9 @@
 //! Lines end with `\n`, `\r` or `\r\n`. Blank lines, and lines whose first character is `#` or `!`,
 //! are passed over. A line that ends with an odd number of backslashes goes on in the next one,
 //! without that one's leading space. The key ends at the first `=`, `:`, space, tab or form feed
-//! without a backslash before it; space and one `=` or `:` may follow. `\t \n \r \f` and `\uXXXX` (a
-//! UTF-16 unit) stand for one character; a backslash before anything else is dropped.
-//! Spark then takes the space off the ends of the value, but leaves `\r` and `\n` there.
+//! without a backslash before it; space and one `=` or `:` may follow. `\t \n \r \f` and `\uXXXX`
+//! (a UTF-16 unit) stand for one character; a backslash before anything else is dropped. Spark then
+//! takes the space off the ends of the value, but leaves `\r` and `\n` there.
 
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -34,8 +34,8 @@ pub struct MalformedEscape {
     pub line: u32,
 }
 
-/// Reads a properties file. Of entries with the same key only the last is there; the order is that of
-/// the file. The errors are all there are, in the order of the file.
+/// Reads a properties file. Of entries with the same key only the last is there; the order is that
+/// of the file. The errors are all there are, in the order of the file.
 pub fn parse_properties(text: &str) -> Result<Vec<Property>, Vec<MalformedEscape>> {
     let mut lines = LogicalLines { rest: text.chars().peekable(), line: 1 };
     let mut entries = Vec::new();
@@ -205,7 +205,8 @@ fn unescape(escaped: &[Placed]) -> Result<String, MalformedEscape> {
     Ok(String::from_utf16_lossy(&out))
 }
 
-/// As Spark's `Utils.trimExceptCRLF`: a line end can only have come from an escape, so it was meant.
+/// As Spark's `Utils.trimExceptCRLF`: a line end can only have come from an escape, so it was
+/// meant.
 fn trim_value(value: &str) -> &str {
     value.trim_matches(|c| c <= ' ' && c != '\r' && c != '\n')
 }

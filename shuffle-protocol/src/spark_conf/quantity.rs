@@ -63,7 +63,8 @@ impl fmt::Display for TimeUnit {
     }
 }
 
-/// A time as Spark writes it: whole microseconds, perhaps negative, of any size that can be written.
+/// A time as Spark writes it: whole microseconds, perhaps negative, of any size that can be
+/// written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SparkTime {
     /// At most 2^63 days.
@@ -90,8 +91,8 @@ impl SparkTime {
         Ok(Self { micros: i128::from(number) * i128::from(unit.micros()) })
     }
 
-    /// The whole units in it, cut towards zero; what an `i64` cannot hold is its nearest value. This
-    /// is what Spark's own code goes on with.
+    /// The whole units in it, cut towards zero; what an `i64` cannot hold is its nearest value.
+    /// This is what Spark's own code goes on with.
     #[must_use]
     pub fn to_unit(self, unit: TimeUnit) -> i64 {
         let whole = self.micros / i128::from(unit.micros());
