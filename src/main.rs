@@ -1,2 +1,77 @@
-//! The `shuffled` binary.
-fn main() {}
+//! The `shuffled` binary: one file per subcommand.
+
+mod admin_client;
+mod app;
+mod apps;
+mod check_config;
+mod demo;
+mod driver;
+mod fetch;
+mod human;
+mod serve;
+mod settings;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::settings::WrongUsage;
+
+/// External shuffle service for Apache Spark, on Mesos and anywhere else.
+///
+/// Runs beside every agent, serves the shuffle files of executors that are gone, and removes an
+/// application's directories when its driver's heartbeats stop, and only then.
+#[derive(Debug, Parser)]
+#[command(name = "shuffled", version, max_term_width = 100, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Apps(apps::Apps),
+    App(app::App),
+    Driver(driver::Driver),
+    Fetch(fetch::Fetch),
+    CheckConfig(check_config::CheckConfig),
+    Demo(demo::Demo),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&anyhow::Error::from(error).context("cannot start threads")),
+    };
+    let outcome = runtime.block_on(async {
+        match cli.command {
+            Command::Serve(command) => command.run().await,
+            Command::Apps(command) => command.run().await,
+            Command::App(command) => command.run().await,
+            Command::Driver(command) => command.run().await,
+            Command::Fetch(command) => command.run().await,
+            Command::CheckConfig(command) => command.run(),
+            Command::Demo(command) => command.run().await,
+        }
+    });
+    // A thread that is stuck on a disk must not keep the process from ending.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error),
+    }
+}
+
+/// One line for an error and its causes, and the exit code that goes with it.
+fn report(error: &anyhow::Error) -> ExitCode {
+    #[expect(clippy::print_stderr, reason = "this is where errors of a command line tool go")]
+    {
+        eprintln!("shuffled: {error:#}");
+    }
+    if error.is::<WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}

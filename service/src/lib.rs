@@ -18,6 +18,7 @@ mod log_limit;
 pub mod metrics;
 pub mod reaper;
 pub mod send;
+pub mod server;
 pub mod session;
 pub mod streams;
 mod supervise;

@@ -1,0 +1,294 @@
+//! The service put together: sockets, connections, background tasks, and their end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+use crate::admin::Admin;
+use crate::apps::AppRegistry;
+use crate::blocks::Blocks;
+use crate::cleaner::Cleaner;
+use crate::config::ServiceConfig;
+use crate::connection::{Environment, Unauthenticated};
+use crate::dirs::{LocalRoots, RootError};
+use crate::disk::Disks;
+use crate::liveness::OrphanPolicy;
+use crate::log_limit::LogLimit;
+use crate::metrics::Metrics;
+use crate::reaper::{Reaper, ReaperTask};
+use crate::session::Shared;
+use crate::streams::{StreamIds, StreamLimits};
+use crate::supervise::supervise;
+
+/// Memory for what the open streams of one connection ask for.
+const STREAM_BYTES: usize = 64 << 20;
+
+/// What the system is asked for where `spark.shuffle.io.backLog` leaves it to the system, which caps it
+/// by `net.core.somaxconn`.
+const DEFAULT_BACKLOG: u32 = 4096;
+
+/// Descriptors of one connection: its socket, and the two files of the map output it is sending.
+const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+/// Descriptors for everything else: listeners, roots, admin HTTP, the removal of one directory a
+/// disk.
+const DESCRIPTORS_RESERVED: u64 = 48;
+
+/// Why the service does not start. All of them are the operator's to mend.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A directory of `shuffled.local.dirs` cannot be used.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// A port cannot be had.
+    #[error("cannot listen on {address} for {what}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// `shuffle clients` or `admin HTTP`.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The limit on open files leaves no room for a connection.
+    #[error("the limit on open files is {limit}, and at least {needed} are needed (ulimit -n)")]
+    Descriptors {
+        /// `RLIMIT_NOFILE`, after raising it as far as allowed.
+        limit: u64,
+        /// Room for one connection.
+        needed: u64,
+    },
+}
+
+/// A service that listens, and serves when it is [`run`](Server::run).
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    admin: Option<TcpListener>,
+    addresses: Addresses,
+    env: Arc<Environment>,
+    cleaner: Arc<Cleaner>,
+    reaper_task: Arc<ReaperTask>,
+    max_connections: usize,
+    config: ServiceConfig,
+}
+
+/// Where a service listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// For shuffle clients.
+    pub shuffle: SocketAddr,
+    /// For admin HTTP.
+    pub admin: Option<SocketAddr>,
+}
+
+impl Server {
+    /// Opens the roots and the ports. A port of 0 is any free one.
+    pub fn bind(config: ServiceConfig) -> Result<Self, StartError> {
+        let roots = Arc::new(if config.local_dirs.is_empty() {
+            warn!(
+                "No shuffled.local.dirs configured: only directories named blockmgr-* are served and \
+                 removed, wherever they are"
+            );
+            LocalRoots::unrestricted()?
+        } else {
+            LocalRoots::open(&config.local_dirs)?
+        });
+        let max_connections = raise_descriptor_limit()?;
+        let listener = listen(&config, config.listen, "shuffle clients")?;
+        let admin = config
+            .admin_listen
+            .map(|address| listen(&config, address, "admin HTTP"))
+            .transpose()?;
+        let local = |listener: &TcpListener, address, what| {
+            listener.local_addr().map_err(|source| StartError::Listen { address, what, source })
+        };
+        let addresses = Addresses {
+            shuffle: local(&listener, config.listen, "shuffle clients")?,
+            admin: match (&admin, config.admin_listen) {
+                (Some(admin), Some(address)) => Some(local(admin, address, "admin HTTP")?),
+                _ => None,
+            },
+        };
+
+        let metrics = Arc::new(Metrics::default());
+        let registry = Arc::new(AppRegistry::new(OrphanPolicy { ttl: config.orphan_ttl }));
+        let disks = Arc::new(Disks::default());
+        let blocks = Arc::new(Blocks::new(
+            registry.clone(),
+            roots.clone(),
+            disks.clone(),
+            metrics.clone(),
+            config.index_cache_size,
+        ));
+        let (reaper, reaper_task) =
+            Reaper::new(registry.clone(), roots.clone(), disks, metrics.clone());
+        let (expired, expiries) = watch::channel(());
+        let shared = Arc::new(Shared {
+            registry: registry.clone(),
+            roots,
+            metrics: metrics.clone(),
+            stream_ids: Arc::new(StreamIds::new(fastrand::u64(..))),
+            stream_limits: StreamLimits {
+                streams: config.max_streams,
+                bytes: STREAM_BYTES,
+                idle: config.stream_idle_timeout,
+            },
+            max_chunks_in_transfer: config
+                .max_chunks_being_transferred
+                .map_or(i64::MAX, |chunks| i64::try_from(chunks).unwrap_or(i64::MAX)),
+            peer_log: LogLimit::new(Shared::LOG_EVERY),
+            app_log: LogLimit::new(Shared::LOG_EVERY),
+        });
+        let env = Arc::new(Environment {
+            shared,
+            blocks: blocks.clone(),
+            frame_limit: config.frame_max_size,
+            idle: config.connection_timeout,
+            expiries,
+            draining: CancellationToken::new(),
+        });
+        let cleaner = Arc::new(Cleaner { registry, blocks, reaper, expiries: expired, metrics });
+        Ok(Self { listener, admin, addresses, env, cleaner, reaper_task, max_connections, config })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Serves until `stop`; then takes no more connections, sends what was asked for, for as long as
+    /// `shuffled.drain.timeout` allows, and returns. Files are left alone: another start finds them.
+    pub async fn run(self, stop: CancellationToken) {
+        let metrics = self.env.shared.metrics.clone();
+        let mut background = Vec::new();
+        let (cleaner, period) = (self.cleaner.clone(), self.config.cleaner_interval);
+        background.push(supervise("cleaner", metrics.clone(), move || {
+            let cleaner = cleaner.clone();
+            async move { cleaner.run(period).await }
+        }));
+        let reaper = self.reaper_task.clone();
+        background.push(supervise("reaper", metrics.clone(), move || {
+            let reaper = reaper.clone();
+            async move { reaper.run().await }
+        }));
+        if let Some(listener) = self.admin {
+            let admin = Admin {
+                registry: self.env.shared.registry.clone(),
+                metrics: metrics.clone(),
+                draining: self.env.draining.clone(),
+            };
+            background.push(tokio::spawn(async move {
+                if let Err(error) = axum::serve(listener, admin.router()).await {
+                    error!(%error, "Admin HTTP ended");
+                }
+            }));
+        }
+        info!(
+            address = %self.addresses.shuffle,
+            admin = self.addresses.admin.map(tracing::field::display),
+            max_connections = self.max_connections,
+            "Starting shuffle service (auth enabled = false)"
+        );
+
+        let connections = TaskTracker::new();
+        tokio::select! {
+            () = accept(&self.listener, &self.env, &connections, self.max_connections) => {}
+            () = stop.cancelled() => {}
+        }
+        info!("Shutting down shuffle service.");
+        drop(self.listener);
+        self.env.draining.cancel();
+        connections.close();
+        if tokio::time::timeout(self.config.drain_timeout, connections.wait()).await.is_err() {
+            warn!(
+                connections = connections.len(),
+                "Closing connections that are still busy after shuffled.drain.timeout"
+            );
+        }
+        for task in background {
+            task.abort();
+        }
+    }
+}
+
+/// Accepts for ever. At the limit, connections wait in the listener's backlog.
+async fn accept(
+    listener: &TcpListener,
+    env: &Arc<Environment>,
+    connections: &TaskTracker,
+    limit: usize,
+) {
+    let room = Arc::new(Semaphore::new(limit));
+    loop {
+        if room.available_permits() == 0 {
+            warn!(limit, "As many connections as the limit on open files allows; others wait");
+        }
+        let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
+        match listener.accept().await {
+            Ok((socket, peer)) => {
+                let connection = Unauthenticated::new(socket, peer).admit_anyone();
+                let env = env.clone();
+                connections.spawn(async move {
+                    connection.serve(env).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                // Of the system (no memory, no descriptor) or of a connection that is gone again;
+                // either passes, and a pause keeps the log readable until it does.
+                warn!(%error, "Cannot accept a connection");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn listen(
+    config: &ServiceConfig,
+    address: SocketAddr,
+    what: &'static str,
+) -> Result<TcpListener, StartError> {
+    let open = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        // Accepted sockets have what the listener has.
+        socket.set_keepalive(config.tcp_keep_alive)?;
+        if let Some(bytes) = config.receive_buffer {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = config.send_buffer {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        socket.bind(address)?;
+        socket.listen(config.back_log.unwrap_or(DEFAULT_BACKLOG))
+    };
+    open().map_err(|source| StartError::Listen { address, what, source })
+}
+
+/// Raises the limit on open files as far as this process may, and says how many connections it is
+/// good for. A connection in excess waits to be accepted; one that is accepted never lacks a
+/// descriptor for its next block.
+fn raise_descriptor_limit() -> Result<usize, StartError> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum || limit.maximum.is_none() {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            warn!(%error, "Cannot raise the limit on open files");
+        }
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let connections = limit.saturating_sub(DESCRIPTORS_RESERVED) / DESCRIPTORS_PER_CONNECTION;
+    if connections == 0 {
+        let needed = DESCRIPTORS_RESERVED + DESCRIPTORS_PER_CONNECTION;
+        return Err(StartError::Descriptors { limit, needed });
+    }
+    Ok(usize::try_from(connections).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS))
+}
