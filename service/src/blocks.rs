@@ -1,5 +1,6 @@
 //! From a block to the part of a file that holds it (`spec/on-disk.md`).
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
@@ -163,9 +164,10 @@ impl Blocks {
         self.disks.run(&dir, work).await.map_err(internal)
     }
 
-    /// Forgets what is cached of an application.
-    pub fn forget(&self, app_id: &AppId) {
-        self.indexes.forget(app_id);
+    /// Forgets what is cached of these applications. Looks through the whole cache, so call it once
+    /// for all of them.
+    pub fn forget(&self, apps: &HashSet<AppId>) {
+        self.indexes.0.retain(|key, _| !apps.contains(&key.0));
     }
 
     fn executor(&self, app: &AppId, exec: &ExecId, now: Instant) -> Result<Found, BlockError> {
@@ -466,9 +468,5 @@ impl IndexCache {
 
     fn remove(&self, key: &IndexKey) {
         self.0.remove(key);
-    }
-
-    fn forget(&self, app_id: &AppId) {
-        self.0.retain(|key, _| key.0 != *app_id);
     }
 }

@@ -1,5 +1,6 @@
 //! The task that ticks: asks who is due and hands them to the reaper.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,9 +41,9 @@ impl Cleaner {
 
     /// Expires everything that is due at `now`.
     pub fn check(&self, now: std::time::Instant) {
-        let mut any = false;
+        let mut gone = HashSet::new();
         self.registry.expire_due(now, |expired| {
-            any = true;
+            gone.insert(expired.app_id.clone());
             let driver = expired.driver;
             info!(
                 app = %expired.app_id,
@@ -55,10 +56,10 @@ impl Cleaner {
                 "Application timed out. Removing shuffle files."
             );
             self.metrics.expired(expired.reason);
-            self.blocks.forget(&expired.app_id);
             self.reaper.submit(expired);
         });
-        if any {
+        if !gone.is_empty() {
+            self.blocks.forget(&gone);
             self.expiries.send_replace(());
         }
     }

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::StreamExt as _;
 use tokio_util::codec::FramedRead;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +36,9 @@ use crate::streams::{Block, Chunk};
 /// (a chunk that waits is a few numbers), and far more than this many chunks are never under way for
 /// a client that reads what it asked for.
 const QUEUE: usize = 16 * 1024;
+
+/// How long a refused connection may take to notice.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// What every connection needs besides its socket.
 #[derive(Debug)]
@@ -130,7 +133,11 @@ impl Connection {
         tokio::pin!(reading);
         let first = tokio::select! {
             end = &mut reading => end,
-            error = &mut writing => return error.map_or(End::Closed, End::Send),
+            failed = &mut writing => return match failed {
+                Some(error) => End::Send(error),
+                // The last answer is out; the reading half lingers.
+                None => reading.await,
+            },
             () = activity.idle(env.idle) => return End::Idle,
         };
         match first {
@@ -184,9 +191,19 @@ async fn read_frames(
             }
         }
         if close {
+            drop(answers);
+            linger(source).await;
             return End::Refused;
         }
     }
+}
+
+/// Takes what the peer still sends, for a while. A socket that is closed over unread bytes is reset,
+/// and the reset would overtake the answer that says why.
+async fn linger(mut source: FramedRead<Metered, FrameCodec>) {
+    let rest = async { while let Some(Ok(_)) = source.next().await {} };
+    // How it ends does not matter: the connection does.
+    let _ = timeout(LINGER, rest).await;
 }
 
 /// Works off the queue until it ends, or until sending fails.

@@ -227,11 +227,21 @@ async fn accept(
     limit: usize,
 ) {
     let room = Arc::new(Semaphore::new(limit));
+    let full_log = LogLimit::new(Shared::LOG_EVERY);
     loop {
-        if room.available_permits() == 0 {
-            warn!(limit, "As many connections as the limit on open files allows; others wait");
-        }
-        let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let permit = match room.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                if let Some(silenced) = full_log.allow((), tokio::time::Instant::now().into_std()) {
+                    warn!(
+                        limit,
+                        silenced,
+                        "As many connections as the limit on open files allows; others wait"
+                    );
+                }
+                room.clone().acquire_owned().await.expect("the semaphore is never closed")
+            }
+        };
         match listener.accept().await {
             Ok((socket, peer)) => {
                 let connection = Unauthenticated::new(socket, peer).admit_anyone();
