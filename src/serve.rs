@@ -1,7 +1,5 @@
 //! `shuffled serve`: runs the service.
 
-use std::path::PathBuf;
-
 use anyhow::Context as _;
 use clap::Args;
 use shuffled_service::server::{Addresses, Server};
@@ -27,10 +25,6 @@ pub(crate) struct Serve {
     /// Address for admin HTTP, or `off` (shuffled.admin.listen)
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-
-    /// Directory for what has to survive a restart (shuffled.state.dir)
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<PathBuf>,
 }
 
 impl Serve {
@@ -44,8 +38,6 @@ impl Serve {
         };
         flag("--listen", "shuffled.listen", self.listen);
         flag("--admin", "shuffled.admin.listen", self.admin);
-        let state_dir = self.state_dir.map(|dir| dir.to_string_lossy().into_owned());
-        flag("--state-dir", "shuffled.state.dir", state_dir);
         let config = crate::settings::service(&raw)?;
         crate::settings::start_log(config.log_format, &config.log_filter)?;
         crate::settings::warn_of(&raw);

@@ -15,8 +15,6 @@ pub struct ServiceConfig {
     pub listen: SocketAddr,
     /// Where the admin HTTP listens; none switches it off.
     pub admin_listen: Option<SocketAddr>,
-    /// Directory for what must survive a restart; none keeps nothing.
-    pub state_dir: Option<PathBuf>,
     /// Roots of what may be served and removed. Empty: any directory whose last component begins
     /// with
     /// `blockmgr-`.
@@ -27,8 +25,6 @@ pub struct ServiceConfig {
     pub orphan_ttl: Option<Duration>,
     /// Memory for index files, in bytes; 0 keeps none.
     pub index_cache_size: u64,
-    /// Whether RDD blocks on disk are served.
-    pub fetch_rdd_enabled: bool,
     /// Chunks on their way at once before a connection that asks for more is closed; none is
     /// unlimited.
     pub max_chunks_being_transferred: Option<u64>,
@@ -128,12 +124,10 @@ impl ServiceConfig {
                 .address(keys::LISTEN)
                 .unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, port).into()),
             admin_listen: check.address(keys::ADMIN_LISTEN),
-            state_dir: check.paths(keys::STATE_DIR).pop(),
             local_dirs: check.paths(keys::LOCAL_DIRS),
             cleaner_interval: check.duration(keys::CLEANER_INTERVAL),
             orphan_ttl: check.time(keys::ORPHAN_TTL),
             index_cache_size: check.size(keys::INDEX_CACHE_SIZE),
-            fetch_rdd_enabled: check.bool(keys::FETCH_RDD_ENABLED),
             max_chunks_being_transferred: check.count(keys::MAX_CHUNKS),
             connection_timeout: check.time(keys::CONNECTION_TIMEOUT),
             back_log: check.count(keys::BACK_LOG),
@@ -384,7 +378,6 @@ impl<'a> Checker<'a> {
 
     fn paths(&mut self, key: &str) -> Vec<PathBuf> {
         match self.value(key) {
-            Some(Value::Path(path)) => vec![path],
             Some(Value::Paths(paths)) => paths,
             None => Vec::new(),
             Some(other) => wrong_kind(key, &other),

@@ -62,8 +62,6 @@ pub enum Kind {
         /// Whether it may be `off`.
         off: bool,
     },
-    /// An absolute path.
-    Path,
     /// Absolute paths between commas.
     Paths,
     /// One of these words.
@@ -142,7 +140,6 @@ impl fmt::Display for Kind {
             }
             Self::Address { off: false } => f.write_str("IP address and port"),
             Self::Address { off: true } => f.write_str("IP address and port, or off"),
-            Self::Path => f.write_str("absolute path"),
             Self::Paths => f.write_str("absolute paths between commas"),
             Self::Choice(words) => f.write_str(&words.join(" or ")),
             Self::Text => f.write_str("text"),
@@ -214,8 +211,6 @@ const SIZE_MAX: u64 = u64::MAX >> 1;
 pub const LISTEN: &str = "shuffled.listen";
 /// Where the admin HTTP listens.
 pub const ADMIN_LISTEN: &str = "shuffled.admin.listen";
-/// Where the service keeps what must survive it.
-pub const STATE_DIR: &str = "shuffled.state.dir";
 /// The allowed roots.
 pub const LOCAL_DIRS: &str = "shuffled.local.dirs";
 /// How long executors without a driver are kept.
@@ -238,8 +233,6 @@ pub const SERVICE_PORT: &str = "spark.shuffle.service.port";
 pub const CLEANER_INTERVAL: &str = "spark.shuffle.cleaner.interval";
 /// Memory for index files.
 pub const INDEX_CACHE_SIZE: &str = "spark.shuffle.service.index.cache.size";
-/// Whether RDD blocks are served.
-pub const FETCH_RDD_ENABLED: &str = "spark.shuffle.service.fetch.rdd.enabled";
 /// Chunks on their way at once.
 pub const MAX_CHUNKS: &str = "spark.shuffle.maxChunksBeingTransferred";
 /// How long a connection may be idle.
@@ -339,13 +332,6 @@ pub static KEYS: &[KeyDef] = {
         ),
         key(
             Service,
-            STATE_DIR,
-            Kind::Path,
-            Unset("nothing is kept"),
-            "Directory for what must survive a restart.",
-        ),
-        key(
-            Service,
             LOCAL_DIRS,
             Kind::Paths,
             Unset("any directory named blockmgr-*"),
@@ -426,13 +412,6 @@ pub static KEYS: &[KeyDef] = {
             Kind::Size { least: 0, most: SIZE_MAX },
             Value("100m"),
             "Memory for shuffle index files.",
-        ),
-        key(
-            Service,
-            FETCH_RDD_ENABLED,
-            Kind::Bool,
-            Value("false"),
-            "Whether blocks of RDDs on disk are served, and kept when their executor has ended.",
         ),
         key(
             Service,
@@ -582,6 +561,10 @@ pub static KEYS: &[KeyDef] = {
         ignored(
             "spark.shuffle.service.verifyBlockPathsAtRead",
             "This service never reads outside the directories of an executor.",
+        ),
+        ignored(
+            "spark.shuffle.service.fetch.rdd.enabled",
+            "RDD blocks are always served; whether they are asked for is the application's setting.",
         ),
         ignored("spark.shuffle.service.index.cache.entries", OLD),
         ignored("spark.shuffle.server.chunkFetchHandlerThreadsPercent", JVM),

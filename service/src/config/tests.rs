@@ -60,12 +60,10 @@ fn the_defaults_are_sparks_and_ours() {
         ServiceConfig {
             listen: "0.0.0.0:7337".parse().unwrap(),
             admin_listen: Some("127.0.0.1:7338".parse().unwrap()),
-            state_dir: None,
             local_dirs: vec![],
             cleaner_interval: 30 * SECOND,
             orphan_ttl: None,
             index_cache_size: 100 << 20,
-            fetch_rdd_enabled: false,
             max_chunks_being_transferred: None,
             connection_timeout: Some(minutes(2)),
             back_log: None,
@@ -172,7 +170,6 @@ fn the_last_of_the_same_layer_wins() {
 fn every_key_can_be_set_everywhere() {
     let text = "shuffled.listen 127.0.0.1:1\n\
                 shuffled.admin.listen OFF\n\
-                shuffled.state.dir /var//lib/./shuffled/\n\
                 shuffled.local.dirs /data/1/, /data/2,/data/1\n\
                 shuffled.orphan.ttl 2h\n\
                 shuffled.connection.maxStreams 10\n\
@@ -183,7 +180,6 @@ fn every_key_can_be_set_everywhere() {
                 shuffled.log.filter warn,shuffled_service=debug\n\
                 spark.shuffle.cleaner.interval 1500ms\n\
                 spark.shuffle.service.index.cache.size 0\n\
-                spark.shuffle.service.fetch.rdd.enabled TRUE\n\
                 spark.shuffle.maxChunksBeingTransferred 9223372036854775807\n\
                 spark.shuffle.io.connectionTimeout 999ms\n\
                 spark.shuffle.io.backLog 128\n\
@@ -195,12 +191,10 @@ fn every_key_can_be_set_everywhere() {
     let expected = ServiceConfig {
         listen: "127.0.0.1:1".parse().unwrap(),
         admin_listen: None,
-        state_dir: Some("/var/lib/shuffled".into()),
         local_dirs: vec!["/data/1".into(), "/data/2".into()],
         cleaner_interval: SECOND,
         orphan_ttl: Some(7200 * SECOND),
         index_cache_size: 0,
-        fetch_rdd_enabled: true,
         max_chunks_being_transferred: Some(i64::MAX as u64),
         connection_timeout: None,
         back_log: Some(128),
@@ -330,7 +324,6 @@ fn a_wrong_value_says_where_and_what_would_be_right() {
             "spark.shuffle.service.index.cache.size=0.5g",
             "fractional values are not supported; use b, k, m, g, t or p, such as 50b, 100k or 250m",
         ),
-        ("spark.shuffle.service.fetch.rdd.enabled=yes", "not a boolean; use true or false"),
         ("spark.shuffle.maxChunksBeingTransferred=0", "out of range; use a whole number from 1"),
         ("spark.shuffle.io.receiveBuffer=64k", "not a whole number; use digits only, such as 3"),
         (
@@ -352,7 +345,6 @@ fn a_wrong_value_says_where_and_what_would_be_right() {
             "not an IP address and a port; use one such as 0.0.0.0:7337 or [::]:7337, or off \
              (names are not looked up)",
         ),
-        ("shuffled.state.dir=state", "\"state\" is not an absolute path; begin it with /"),
         ("shuffled.local.dirs=/a,b", "\"b\" is not an absolute path; begin it with /"),
         ("shuffled.local.dirs=/a,,/b", "has an empty path; take the comma too many away"),
         ("shuffled.local.dirs=/a/../b", "\"/a/../b\" has .. in it; write the path without"),

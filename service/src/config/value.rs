@@ -26,8 +26,6 @@ pub enum Value {
     Size(u64),
     /// Of [`Kind::Address`]; none is off.
     Address(Option<SocketAddr>),
-    /// Of [`Kind::Path`].
-    Path(PathBuf),
     /// Of [`Kind::Paths`]; not empty, each once.
     Paths(Vec<PathBuf>),
     /// Of [`Kind::Choice`] and [`Kind::Text`].
@@ -88,7 +86,6 @@ impl Value {
                     )
                 })
             }
-            Kind::Path => absolute(text.trim()).map(Self::Path),
             Kind::Paths => {
                 let mut roots: Vec<PathBuf> = Vec::new();
                 for root in text.split(',') {
@@ -124,7 +121,6 @@ impl fmt::Display for Value {
             Self::Size(bytes) => f.write_str(&render_size(*bytes)),
             Self::Address(Some(address)) => write!(f, "{address}"),
             Self::Time(None) | Self::Address(None) => f.write_str("off"),
-            Self::Path(path) => write!(f, "{}", path.display()),
             Self::Paths(paths) => {
                 for (i, path) in paths.iter().enumerate() {
                     write!(f, "{}{}", if i > 0 { "," } else { "" }, path.display())?;
