@@ -334,6 +334,8 @@ def run(job, cluster, app, swapped):
 
     app.swap(job["swap"])
     swapped()
+    # planning has done this in 3.5, but not in 4.3
+    app.sc.setLocalProperty(BATCH_FETCH, "true")
 
     old_protocol = app.sc.getConf().get("spark.shuffle.useOldFetchProtocol", "false") == "true"
     answer, wide_reads, after = app.measured(read_wide)
