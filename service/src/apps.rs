@@ -340,6 +340,11 @@ impl AppRegistry {
         }
     }
 
+    /// The service was away until `now`: nobody is held to what could not be heard.
+    pub fn handle_absence(&self, now: Instant) {
+        self.apps.iter_mut().for_each(|mut app| app.life.handle_absence(now));
+    }
+
     /// True when a live application registered `dir`, a directory in it, or one that it is in.
     #[must_use]
     pub fn is_claimed(&self, dir: &LocalDir) -> bool {

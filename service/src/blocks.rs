@@ -16,7 +16,7 @@ use shuffle_protocol::failure::Failure;
 use shuffle_protocol::index::{IndexFile, Segment};
 use shuffle_protocol::message::{CorruptionCause, DiagnoseCorruption, RemoveBlocks};
 use shuffle_protocol::{AppId, ExecId, MapId, ReduceId, ShuffleId};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::apps::{AppRegistry, Executor, Found, Traffic};
 use crate::dirs::{LocalDir, LocalRoots, OpenError};
@@ -141,6 +141,8 @@ impl Blocks {
                 }
             }
         }
+        info!(app = %message.app_id, exec = %message.exec_id, asked = message.block_ids.len(), removed,
+            "Removed blocks on request");
         Ok(removed)
     }
 

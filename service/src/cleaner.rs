@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::apps::AppRegistry;
 use crate::blocks::Blocks;
+use crate::liveness::was_away;
 use crate::metrics::Metrics;
 use crate::reaper::Reaper;
 
@@ -34,8 +35,16 @@ impl Cleaner {
         let mut ticks = interval_at(Instant::now() + period, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
-            self.check(Instant::now().into_std());
+            let scheduled = ticks.tick().await.into_std();
+            let now = Instant::now().into_std();
+            if was_away(scheduled, now, period) {
+                warn!(
+                    late_ms = now.saturating_duration_since(scheduled).as_millis(),
+                    "This service was stopped or starved; every application gets a full timeout again"
+                );
+                self.registry.handle_absence(now);
+            }
+            self.check(now);
         }
     }
 

@@ -89,6 +89,14 @@ impl Liveness {
         self.last_use = self.last_use.max(now);
     }
 
+    /// The service was away and may have missed signs of life: every clock begins anew.
+    pub fn handle_absence(&mut self, now: Instant) {
+        if let Some(driver) = &mut self.driver {
+            driver.last_beat = driver.last_beat.max(now);
+        }
+        self.handle_use(now);
+    }
+
     /// The driver, if one registered.
     #[must_use]
     pub fn driver(&self) -> Option<&DriverLife> {
@@ -120,6 +128,15 @@ impl Liveness {
         };
         (now > self.deadline(orphans)?).then_some(reason)
     }
+}
+
+/// Whether a check that was to happen at `scheduled`, every `period`, comes so late at `now` that the
+/// service itself was away in between: stopped, suspended, or starved of its processor.
+#[must_use]
+pub fn was_away(scheduled: Instant, now: Instant, period: Duration) -> bool {
+    /// What a busy machine may well take to wake a task.
+    const TOLERATED: Duration = Duration::from_secs(10);
+    now.saturating_duration_since(scheduled) > period.min(TOLERATED)
 }
 
 #[cfg(test)]
@@ -196,5 +213,18 @@ mod tests {
         let mut life = Liveness::new(start);
         assert!(!life.handle_heartbeat(start));
         assert!(life.driver().is_none());
+    }
+
+    #[test]
+    fn c17_the_services_own_absence_does_not_count() {
+        let start = Instant::now();
+        let period = Duration::from_secs(30);
+        let mut life = driver(TIMEOUT.into(), start);
+        let back = start + Duration::from_secs(600);
+        assert!(was_away(start + period, back, period));
+        life.handle_absence(back);
+        assert_eq!(life.due(KEEP, back + TIMEOUT), None, "a full timeout again");
+        assert_eq!(life.due(KEEP, back + TIMEOUT + TICK), Some(Reason::HeartbeatTimeout));
+        assert!(!was_away(start + period, start + period + Duration::from_secs(5), period));
     }
 }
