@@ -139,3 +139,44 @@ impl Fields for LocalDirsForExecutors {
         out.put_strings(&self.dirs);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two executors, `dirs_by_exec` and as many directories as `dirs`.
+    fn read(dirs_by_exec: &[i32], dirs: usize) -> Result<LocalDirsForExecutors, WireError> {
+        let mut out = BytesMut::new();
+        out.put_strings(&["1", "2"].into_iter().collect());
+        out.put_i32s(dirs_by_exec);
+        out.put_strings(&std::iter::repeat_n("/d", dirs).collect());
+        LocalDirsForExecutors::read(&mut Reader::new(out.freeze()), Layout::default())
+    }
+
+    #[test]
+    fn every_directory_belongs_to_an_executor() {
+        let answer = read(&[0, 2], 2).unwrap();
+        let read_back: Vec<(&str, Vec<&str>)> = answer.iter().collect();
+        assert_eq!(read_back, [("1", vec![]), ("2", vec!["/d", "/d"])]);
+
+        let mismatch = |what, left, right| Err(WireError::Mismatch { what, left, right });
+        let executors = "execIds and numLocalDirsByExec";
+        assert_eq!(read(&[2], 2), mismatch(executors, 2, 1));
+        assert_eq!(read(&[2, 0, 0], 2), mismatch(executors, 2, 3));
+        let dirs = "numLocalDirsByExec and allLocalDirs";
+        assert_eq!(read(&[1, 2], 2), mismatch(dirs, 3, 2));
+        assert_eq!(read(&[1, 0], 2), mismatch(dirs, 1, 2));
+        let most = u64::from(i32::MAX.unsigned_abs());
+        assert_eq!(read(&[i32::MAX; 2], 2), mismatch(dirs, 2 * most, 2));
+    }
+
+    #[test]
+    fn no_executor_has_fewer_than_no_directories() {
+        for count in [-1, i32::MIN] {
+            let what = "numLocalDirsByExec";
+            let negative = Err(WireError::NegativeLength { what, length: count });
+            assert_eq!(read(&[count, 3], 2), negative);
+            assert_eq!(read(&[3, count], 2), negative);
+        }
+    }
+}
