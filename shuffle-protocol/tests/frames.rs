@@ -3,7 +3,8 @@
 mod common;
 
 use bytes::{BufMut, BytesMut};
-use shuffle_protocol::frame::{Event, Foreign, Frame, FrameError, Splitter};
+use shuffle_protocol::StreamId;
+use shuffle_protocol::frame::{Event, Foreign, Frame, FrameError, Splitter, StreamChunkId};
 
 use crate::common::{LIMIT, length, split};
 
@@ -153,6 +154,25 @@ fn the_longest_stream_is_announced() {
     assert!(!split.complete);
 }
 
+/// Streamed bytes are handed on as they come, all that are there and none of the next frame.
+#[test]
+fn streamed_bytes_are_handed_on_as_they_come() {
+    let chunk = StreamChunkId { stream: StreamId(1), chunk: 0 };
+    let mut received = BytesMut::new();
+    Frame::ChunkFetchSuccess { chunk, length: 1000 }.encode(&mut received);
+    let mut splitter = Splitter::new(LIMIT);
+    assert!(matches!(splitter.next(&mut received), Ok(Some(Event::Frame(_)))));
+    for (arrives, handed_on) in [(600, 600), (1, 1), (405, 399)] {
+        assert_eq!(splitter.next(&mut received), Ok(None));
+        assert!(!splitter.between_frames());
+        received.put_bytes(0, arrives);
+        let Ok(Some(Event::Data { bytes, last })) = splitter.next(&mut received) else { panic!() };
+        assert_eq!((bytes.len(), last), (handed_on, handed_on == 399));
+    }
+    assert!(splitter.between_frames());
+    assert_eq!(received.len(), 6);
+}
+
 /// Trailing bytes in a frame without a body belong to the frame and mean nothing.
 #[test]
 fn what_follows_the_fields_within_a_frame_is_ignored() {
@@ -235,10 +255,7 @@ fn c43_half_a_frame_is_waited_for() {
 #[test]
 fn frames_of_2_gib_are_not_written() {
     for length in [Frame::MAX_CHUNK + 1, u64::MAX - 20, u64::MAX] {
-        let chunk = shuffle_protocol::frame::StreamChunkId {
-            stream: shuffle_protocol::StreamId(1),
-            chunk: 0,
-        };
+        let chunk = StreamChunkId { stream: StreamId(1), chunk: 0 };
         let written = std::panic::catch_unwind(|| {
             Frame::ChunkFetchSuccess { chunk, length }.encode(&mut BytesMut::new());
         });
