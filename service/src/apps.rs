@@ -156,6 +156,24 @@ pub struct Gone {
     generation: Generation,
 }
 
+impl Gone {
+    fn of(app_id: &AppId, app: &App, reason: Reason, now: Instant) -> Self {
+        let driver = app.life.driver();
+        Self {
+            app_id: app_id.clone(),
+            reason,
+            at: now,
+            wall: SystemTime::now(),
+            silent_for: driver.map(|driver| now.saturating_duration_since(driver.last_beat)),
+            timeout: driver.map(|driver| driver.timeout),
+            executors: app.executors.len(),
+            dirs: app.dirs.len(),
+            removal: Removal::default(),
+            generation: app.generation,
+        }
+    }
+}
+
 /// One application, for those who list them.
 #[derive(Debug, Clone)]
 pub struct AppInfo {
@@ -304,30 +322,16 @@ impl AppRegistry {
             let mut reason = None;
             let removed = self.apps.remove_if(&app_id, |_, app| {
                 reason = due(app);
+                // Within the entry, so that a heartbeat finds either the application or its record.
+                if let Some(reason) = reason {
+                    self.remember(Gone::of(&app_id, app, reason, now));
+                }
                 reason.is_some()
             });
             let (Some((app_id, app)), Some(reason)) = (removed, reason) else { continue };
             let mut claims = lock(&self.claims);
             app.dirs.iter().for_each(|dir| claims.release(Path::new(dir.path()), app.generation));
             drop(claims);
-            let record = Gone {
-                app_id: app_id.clone(),
-                reason,
-                at: now,
-                wall: SystemTime::now(),
-                silent_for: app.life.driver().map(|d| now.saturating_duration_since(d.last_beat)),
-                timeout: app.life.driver().map(|driver| driver.timeout),
-                executors: app.executors.len(),
-                dirs: app.dirs.len(),
-                removal: Removal::default(),
-                generation: app.generation,
-            };
-            let mut gone = lock(&self.gone);
-            if gone.len() == GONE_REMEMBERED {
-                gone.pop_front();
-            }
-            gone.push_back(record);
-            drop(gone);
             expired(Expired {
                 app_id,
                 generation: app.generation,
@@ -408,6 +412,14 @@ impl AppRegistry {
             chunks: app.traffic.chunks.load(Ordering::Relaxed),
             bytes: app.traffic.bytes.load(Ordering::Relaxed),
         }
+    }
+
+    fn remember(&self, record: Gone) {
+        let mut gone = lock(&self.gone);
+        if gone.len() == GONE_REMEMBERED {
+            gone.pop_front();
+        }
+        gone.push_back(record);
     }
 
     fn with_app<T>(&self, app_id: &AppId, now: Instant, change: impl FnOnce(&mut App) -> T) -> T {
