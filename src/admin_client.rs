@@ -1,5 +1,6 @@
 //! Asks a running service over its admin HTTP.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -15,17 +16,28 @@ const MAX_BODY: usize = 256 << 20;
 /// The service answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The port of `shuffled.admin.listen` where nothing is configured.
+const DEFAULT_PORT: u16 = 7338;
+
 /// The admin HTTP of one service.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AdminClient {
-    base: Uri,
     authority: String,
+    /// What comes before the paths of the service, without a slash at its end.
+    prefix: String,
+}
+
+/// The body of a 404.
+#[derive(Debug, serde::Deserialize)]
+struct Missing {
+    #[serde(rename = "error")]
+    _error: String,
 }
 
 /// Where to find a service's admin HTTP, for commands that ask one.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AdminArgs {
-    /// Admin HTTP of the service
+    /// Admin HTTP of the service (its shuffled.admin.listen)
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7338")]
     pub admin: AdminClient,
 }
@@ -34,20 +46,35 @@ impl std::str::FromStr for AdminClient {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let with_scheme;
-        let text = if text.contains("://") {
-            text
-        } else {
-            with_scheme = format!("http://{text}");
-            &with_scheme
+        const USE: &str = "use one such as http://agent-1:7338";
+        // Without a scheme it is what shuffled.admin.listen has, of which the port may be left out.
+        let (url, default_port) = match text.contains("://") {
+            true => (text.to_owned(), 80),
+            false => (format!("http://{text}"), DEFAULT_PORT),
         };
-        let base: Uri = text.parse().context("not a URL")?;
-        if base.scheme_str() != Some("http") {
-            bail!("only http:// URLs can be asked");
+        let url: Uri = url.parse().map_err(|error| anyhow!("not a URL ({error}); {USE}"))?;
+        if url.scheme_str() != Some("http") {
+            bail!("only http:// can be asked; {USE}");
         }
-        let host = base.host().filter(|host| !host.is_empty()).context("the URL has no host")?;
-        let authority = format!("{host}:{}", base.port_u16().unwrap_or(80));
-        Ok(Self { base, authority })
+        if url.query().is_some() {
+            bail!("the URL has a query; {USE}");
+        }
+        let host = url.host().filter(|host| !host.is_empty());
+        let host = host.with_context(|| format!("the URL has no host; {USE}"))?;
+        let port = match url.authority().map_or("", |authority| authority.as_str()) {
+            authority if authority == host => default_port,
+            authority if authority.contains('@') => bail!("the URL has a user; {USE}"),
+            // What is no port is none to hyper.
+            _ => url.port_u16().with_context(|| format!("not a port; {USE}"))?,
+        };
+        let prefix = url.path().trim_end_matches('/').to_owned();
+        Ok(Self { authority: format!("{host}:{port}"), prefix })
+    }
+}
+
+impl fmt::Display for AdminClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.prefix)
     }
 }
 
@@ -60,19 +87,19 @@ impl AdminClient {
             .flatten()
             .with_context(|| {
                 format!(
-                    "cannot ask the service at {}; is it running, and is that its \
-                     shuffled.admin.listen?",
-                    self.base
+                    "cannot ask the service at {self}; is it running, and is that its \
+                     shuffled.admin.listen?"
                 )
             })?;
         match status {
             StatusCode::OK => {
                 let value = serde_json::from_slice(&body)
-                    .with_context(|| format!("{}{path} is not of a shuffled service", self.base))?;
+                    .with_context(|| format!("{self}{path} is not of a shuffled service"))?;
                 Ok(Some(value))
             }
-            StatusCode::NOT_FOUND => Ok(None),
-            other => bail!("{} answers {other} for {path}", self.base),
+            // Another program at this address has no such body.
+            StatusCode::NOT_FOUND if serde_json::from_slice::<Missing>(&body).is_ok() => Ok(None),
+            other => bail!("{self}{path} is not of a shuffled service: it answers {other}"),
         }
     }
 
@@ -80,8 +107,9 @@ impl AdminClient {
         let socket = TcpStream::connect(&self.authority).await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-        let request =
-            Request::get(path).header(header::HOST, &self.authority).body(Empty::<Bytes>::new())?;
+        let request = Request::get(format!("{}{path}", self.prefix))
+            .header(header::HOST, &self.authority)
+            .body(Empty::<Bytes>::new())?;
         let exchange = async {
             let response = sender.send_request(request).await?;
             let status = response.status();
@@ -115,8 +143,32 @@ mod tests {
 
     #[test]
     fn urls_that_cannot_be_asked_are_refused() {
-        assert!("https://localhost:1".parse::<AdminClient>().is_err());
-        assert!("http://:1".parse::<AdminClient>().is_err());
-        assert_eq!("127.0.0.1:9".parse::<AdminClient>().unwrap().authority, "127.0.0.1:9");
+        for url in [
+            "",
+            "https://localhost:1",
+            "http://:1",
+            "http://",
+            "http://a:99999",
+            "http://a:x",
+            "http://a b",
+            "http://user@a:1",
+            "http://a/?b=c",
+        ] {
+            assert!(url.parse::<AdminClient>().is_err(), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn a_url_may_be_short() {
+        for (text, url) in [
+            ("http://a:1", "http://a:1"),
+            ("http://a:1/", "http://a:1"),
+            ("http://a/behind/a/proxy/", "http://a:80/behind/a/proxy"),
+            ("127.0.0.1:9", "http://127.0.0.1:9"),
+            ("agent-1", "http://agent-1:7338"),
+            ("[::1]", "http://[::1]:7338"),
+        ] {
+            assert_eq!(text.parse::<AdminClient>().unwrap().to_string(), url, "{text:?}");
+        }
     }
 }

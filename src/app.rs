@@ -5,7 +5,8 @@ use clap::{Args, Subcommand};
 use shuffled_service::admin::{AppDetail, AppView, ExecutorView, ExpiredView};
 
 use crate::admin_client::{AdminArgs, segment};
-use crate::apps::{self, print};
+use crate::apps::{self, DriverState};
+use crate::output::print;
 use crate::{human, table};
 
 /// Look at one application
@@ -45,8 +46,9 @@ impl App {
         let path = format!("/v1/apps/{}", segment(&id));
         let Some(detail) = admin.admin.get::<AppDetail>(&path).await? else {
             bail!(
-                "application {id} is not registered with this service, and is not among the last \
-                 that expired; `shuffled apps --all` lists both"
+                "application {} is not registered with this service, and is not among the last \
+                 that expired; `shuffled apps --all` lists both",
+                human::name(&id)
             );
         };
         print(&match output {
@@ -57,7 +59,7 @@ impl App {
 }
 
 fn page(detail: &AppDetail) -> String {
-    let mut page = format!("application  {}\n", detail.id);
+    let mut page = format!("application  {}\n", human::name(&detail.id));
     match &detail.app {
         Some(app) => {
             page.push_str(&live(app));
@@ -82,7 +84,8 @@ fn live(app: &AppView) -> String {
     match &app.driver {
         Some(driver) => {
             let from = driver.address.as_deref().unwrap_or("unknown");
-            line("driver", format!("registered from {from}"));
+            let state = DriverState::of(app).as_str();
+            line("driver", format!("{state}, registered from {from}"));
             line(
                 "last beat",
                 format!(
@@ -91,14 +94,11 @@ fn live(app: &AppView) -> String {
                     human::count(driver.heartbeats, "heartbeat"),
                 ),
             );
-            line(
-                "timeout",
-                driver.heartbeat_timeout_ms.map_or_else(|| "never".to_owned(), human::millis),
-            );
+            line("timeout", apps::timeout(driver));
         }
         None => line("driver", "none registered, so no heartbeat is waited for".to_owned()),
     }
-    line("expires in", app.expires_in_ms.map_or_else(|| "never".to_owned(), human::millis));
+    line("expires in", apps::expires_in(app));
     line(
         "served",
         format!(
@@ -118,10 +118,10 @@ fn executors(executors: &[ExecutorView]) -> String {
     let mut table = table::new(["EXECUTOR", "DIRECTORY", "SUB-DIRS", "SHUFFLE MANAGER"]);
     for executor in executors {
         table.add_row([
-            executor.id.clone(),
-            executor.local_dirs.join("\n"),
+            human::name(&executor.id),
+            executor.local_dirs.iter().map(|dir| human::name(dir)).collect::<Vec<_>>().join("\n"),
             executor.sub_dirs_per_local_dir.to_string(),
-            executor.shuffle_manager.clone(),
+            human::name(&executor.shuffle_manager),
         ]);
     }
     format!("\n{}\n", table::text(&table))

@@ -1,16 +1,22 @@
 //! `shuffled apps`: lists registered applications.
 
-use std::io::{IsTerminal as _, Write as _, stdout};
+use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use shuffled_service::admin::{AppList, AppView, ExpiredView};
+use comfy_table::{Cell, Color};
+use shuffled_service::admin::{AppList, AppView, DriverView, ExpiredView};
 
 use crate::admin_client::{AdminArgs, AdminClient};
+use crate::output::print;
+use crate::settings::Signals;
 use crate::{human, table};
 
 /// List registered applications
+///
+/// DRIVER is `alive`; `late` when it has been silent for half of its timeout; `overdue` when the time
+/// is over and the application goes with the cleaner's next look; `none` when no driver registered.
 #[derive(Debug, Args)]
 pub(crate) struct Apps {
     #[command(flatten)]
@@ -24,7 +30,7 @@ pub(crate) struct Apps {
     #[arg(long)]
     all: bool,
 
-    /// Print again every SECONDS until interrupted
+    /// Print again every SECONDS until interrupted [default: 2]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u64).range(1..))]
     watch: Option<u64>,
@@ -45,18 +51,31 @@ impl Apps {
         let Some(seconds) = self.watch else {
             return print(&self.page().await?);
         };
+        let mut signals = Signals::new()?;
         let mut ticks = tokio::time::interval(Duration::from_secs(seconds));
-        let interrupted = tokio::signal::ctrl_c();
-        tokio::pin!(interrupted);
-        loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                _ = &mut interrupted => return Ok(()),
+        let mut rounds = 0_u64;
+        let watch = async {
+            loop {
+                ticks.tick().await;
+                let page = match self.page().await {
+                    // A service that is restarted while somebody watches will be back.
+                    Err(error) if rounds > 0 => format!("{error:#}\n"),
+                    page => page?,
+                };
+                print(&if stdout().is_terminal() {
+                    // Home, then clear to the end: no flicker, as there would be the other way round.
+                    format!("\x1b[H\x1b[J{page}")
+                } else if rounds > 0 && self.output != Some(Format::Json) {
+                    format!("\n{page}")
+                } else {
+                    page
+                })?;
+                rounds += 1;
             }
-            let page = self.page().await?;
-            // Home, then clear to the end: the screen does not flicker as it would when cleared first.
-            let page = if stdout().is_terminal() { format!("\x1b[H\x1b[J{page}") } else { page };
-            print(&page)?;
+        };
+        tokio::select! {
+            outcome = watch => outcome,
+            _ = signals.next() => Ok(()),
         }
     }
 
@@ -88,7 +107,63 @@ impl Apps {
 
 /// Asks a service for its applications.
 pub(crate) async fn list(admin: &AdminClient) -> anyhow::Result<AppList> {
-    admin.get("/v1/apps").await?.context("the service has no /v1/apps; is it another program?")
+    admin.get("/v1/apps").await?.context("the service has no /v1/apps; is it an older one?")
+}
+
+/// How a driver does, to be seen at a glance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DriverState {
+    /// None ever registered.
+    None,
+    /// Heard of within half of its timeout.
+    Alive,
+    /// Silent for half of its timeout or more; that is several heartbeats.
+    Late,
+    /// Silent for all of its timeout; the cleaner's next look ends the application.
+    Overdue,
+}
+
+impl DriverState {
+    pub(crate) fn of(app: &AppView) -> Self {
+        let Some(driver) = &app.driver else { return Self::None };
+        match (app.expires_in_ms, driver.heartbeat_timeout_ms) {
+            (Some(0), _) => Self::Overdue,
+            (_, Some(timeout)) if driver.last_heartbeat_ms_ago >= timeout.div_ceil(2) => Self::Late,
+            _ => Self::Alive,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Alive => "alive",
+            Self::Late => "late",
+            Self::Overdue => "overdue",
+        }
+    }
+
+    fn cell(self) -> Cell {
+        let cell = Cell::new(self.as_str());
+        match self {
+            Self::None | Self::Alive => cell,
+            Self::Late => table::coloured(cell, Color::Yellow),
+            Self::Overdue => table::coloured(cell, Color::Red),
+        }
+    }
+}
+
+/// Until it expires, if nothing happens before.
+pub(crate) fn expires_in(app: &AppView) -> String {
+    match app.expires_in_ms {
+        Some(0) => "now".to_owned(),
+        Some(time) => human::millis(time),
+        None => "never".to_owned(),
+    }
+}
+
+/// A driver's own limit.
+pub(crate) fn timeout(driver: &DriverView) -> String {
+    driver.heartbeat_timeout_ms.map_or_else(|| "never".to_owned(), human::millis)
 }
 
 /// The table of registered applications.
@@ -116,25 +191,26 @@ pub(crate) fn registered(apps: &[AppView], wide: bool) -> String {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let ago = |time: u64| format!("{} ago", human::millis(time));
         let mut row = vec![
-            app.id.clone(),
-            if driver.is_some() { "alive" } else { "none" }.to_owned(),
-            app.executors.to_string(),
-            or_dash(driver.map(|driver| ago(driver.last_heartbeat_ms_ago))),
-            app.expires_in_ms.map_or_else(|| "never".to_owned(), human::millis),
-            human::bytes(app.bytes_served),
+            Cell::new(human::name(&app.id)),
+            DriverState::of(app).cell(),
+            Cell::new(app.executors),
+            Cell::new(or_dash(driver.map(|driver| ago(driver.last_heartbeat_ms_ago)))),
+            Cell::new(expires_in(app)),
+            Cell::new(human::bytes(app.bytes_served)),
         ];
         if wide {
-            row.extend([
-                human::millis(app.age_ms),
-                or_dash(driver.map(|driver| {
-                    driver.heartbeat_timeout_ms.map_or_else(|| "never".to_owned(), human::millis)
-                })),
-                or_dash(driver.map(|driver| driver.heartbeats.to_string())),
-                app.dirs.to_string(),
-                app.chunks_served.to_string(),
-                ago(app.last_use_ms_ago),
-                or_dash(driver.and_then(|driver| driver.address.clone())),
-            ]);
+            row.extend(
+                [
+                    human::millis(app.age_ms),
+                    or_dash(driver.map(timeout)),
+                    or_dash(driver.map(|driver| driver.heartbeats.to_string())),
+                    app.dirs.to_string(),
+                    app.chunks_served.to_string(),
+                    ago(app.last_use_ms_ago),
+                    or_dash(driver.and_then(|driver| driver.address.clone())),
+                ]
+                .map(Cell::new),
+            );
         }
         table.add_row(row);
     }
@@ -147,7 +223,7 @@ pub(crate) fn expired(apps: &[ExpiredView]) -> String {
         table::new(["EXPIRED", "WHEN", "REASON", "SILENT FOR", "DIRECTORIES", "REMOVED"]);
     for app in apps {
         table.add_row([
-            app.id.clone(),
+            human::name(&app.id),
             format!("{} ago", human::millis(app.expired_ms_ago)),
             app.reason.clone(),
             app.silent_for_ms.map_or_else(|| "-".to_owned(), human::millis),
@@ -176,10 +252,44 @@ pub(crate) fn removed(app: &ExpiredView) -> String {
     format!("{}, {}", human::count(app.files_removed, "file"), human::bytes(app.bytes_removed))
 }
 
-/// Writes to standard output; a reader that has seen enough (`| head`) is no error.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
-        other => Ok(other?),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn app(silent: u64, timeout: Option<u64>) -> AppView {
+        AppView {
+            id: "a".to_owned(),
+            age_ms: 1_000_000,
+            driver: Some(DriverView {
+                address: None,
+                heartbeat_timeout_ms: timeout,
+                last_heartbeat_ms_ago: silent,
+                heartbeats: 3,
+            }),
+            expires_in_ms: timeout.map(|timeout| timeout.saturating_sub(silent)),
+            last_use_ms_ago: 0,
+            executors: 1,
+            dirs: 1,
+            chunks_served: 0,
+            bytes_served: 0,
+        }
+    }
+
+    #[test]
+    fn a_driver_is_late_from_half_of_its_timeout_on() {
+        let cases = [
+            (0, Some(1000), DriverState::Alive),
+            (499, Some(1000), DriverState::Alive),
+            (500, Some(1000), DriverState::Late),
+            (999, Some(1000), DriverState::Late),
+            (1000, Some(1000), DriverState::Overdue),
+            (1, Some(3), DriverState::Alive),
+            (2, Some(3), DriverState::Late),
+            (u64::MAX, None, DriverState::Alive),
+        ];
+        for (silent, timeout, state) in cases {
+            assert_eq!(DriverState::of(&app(silent, timeout)), state, "{silent} of {timeout:?}");
+        }
+        assert_eq!(DriverState::of(&AppView { driver: None, ..app(0, None) }), DriverState::None);
     }
 }

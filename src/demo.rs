@@ -20,9 +20,10 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin_client::AdminClient;
-use crate::apps::{self, print};
+use crate::apps;
 use crate::human;
-use crate::settings::interrupted;
+use crate::output::print;
+use crate::settings::Signals;
 
 const APP: &str = "demo-0001";
 const EXECUTORS: [&str; 2] = ["1", "2"];
@@ -48,12 +49,10 @@ pub(crate) struct Demo {}
 impl Demo {
     /// Runs the command.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
+        // From here on nothing ends this without the cleaning up.
+        let mut signals = Signals::new()?;
         let work = TempDir::with_prefix("shuffled-demo-").context("no temporary directory")?;
-        let path = work.path().to_owned();
-        let outcome = tokio::select! {
-            outcome = life_of_an_application(&path) => outcome,
-            name = interrupted() => Err(anyhow::anyhow!("interrupted by {}", name?)),
-        };
+        let outcome = in_directory(work.path(), &mut signals).await;
         work.close().context("cannot remove the temporary directory")?;
         outcome?;
         step(7, "stopped the service and removed the temporary directory")?;
@@ -66,17 +65,26 @@ fn step(number: u32, what: &str) -> anyhow::Result<()> {
     print(&format!("[{number}/7] {what}\n"))
 }
 
-async fn life_of_an_application(work: &Path) -> anyhow::Result<()> {
+/// All of it, or as much as the signals leave time for. Afterwards nobody uses the directory.
+async fn in_directory(work: &Path, signals: &mut Signals) -> anyhow::Result<()> {
     let disks: Vec<PathBuf> = DISKS.iter().map(|disk| work.join(disk)).collect();
     for disk in &disks {
-        tokio::fs::create_dir(disk).await?;
+        std::fs::create_dir(disk)?;
     }
     let service = Service::start(&disks)?;
-    let addresses = service.addresses;
+    let outcome = tokio::select! {
+        outcome = life_of_an_application(&disks, service.addresses) => outcome,
+        signal = signals.next() => Err(anyhow::anyhow!("interrupted by {signal}")),
+    };
+    service.stop().await?;
+    outcome
+}
+
+async fn life_of_an_application(disks: &[PathBuf], addresses: Addresses) -> anyhow::Result<()> {
     step(1, &format!("started a shuffle service on {}", addresses.shuffle))?;
 
     let executors: Vec<Executor> =
-        EXECUTORS.iter().map(|id| Executor::write(id, &disks)).collect::<anyhow::Result<_>>()?;
+        EXECUTORS.iter().map(|id| Executor::write(id, disks)).collect::<anyhow::Result<_>>()?;
     let written: u64 = executors.iter().map(Executor::bytes).sum();
     step(
         2,
@@ -118,12 +126,11 @@ async fn life_of_an_application(work: &Path) -> anyhow::Result<()> {
         &format!("stopped the heartbeats; the driver's timeout is {}", human::duration(TIMEOUT)),
     )?;
     let expired = wait_for_expiry(&admin).await?;
-    for disk in &disks {
+    for disk in disks {
         let left = std::fs::read_dir(disk)?.count();
         ensure!(left == 0, "{left} directories are left in {}", disk.display());
     }
-    print(&format!("\n{}\n\n", apps::expired(&[expired])))?;
-    service.stop().await
+    print(&format!("\n{}\n\n", apps::expired(&[expired])))
 }
 
 /// The service within this process.

@@ -1,18 +1,20 @@
 //! `shuffled driver`: keeps an application registered, as a Mesos driver does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use shuffle_protocol::{AppId, HeartbeatTimeout};
 use shuffled_client::{
     DriverOptions, DriverRegistration, DriverStatus, ServerAddr, ShuffleServiceClient,
 };
 use shuffled_service::config::keys;
 
-use crate::apps::print;
-use crate::settings::{ConfigArgs, WrongUsage, interrupted};
+use crate::human;
+use crate::output::print;
+use crate::settings::{self, ConfigArgs, Signals, WrongUsage};
 
 /// Keep an application registered until interrupted
 ///
@@ -20,12 +22,13 @@ use crate::settings::{ConfigArgs, WrongUsage, interrupted};
 /// When it ends, the services remove the application's directories after the timeout.
 #[derive(Debug, Args)]
 pub(crate) struct Driver {
-    /// A shuffle service; give it once for each agent
-    #[arg(long = "server", value_name = "HOST:PORT", required = true)]
-    servers: Vec<ServerAddr>,
+    /// A shuffle service; give it once for each agent. Without a port it is that of
+    /// spark.shuffle.service.port
+    #[arg(long = "server", value_name = "HOST[:PORT]", required = true)]
+    servers: Vec<String>,
 
     /// The application's id; under Mesos the framework id
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     app: String,
 
     /// Silence after which the services give the application up, e.g. 120s
@@ -51,7 +54,23 @@ impl Driver {
         if let Some(interval) = self.interval {
             raw.flag("--interval", keys::HEARTBEAT_INTERVAL, interval);
         }
-        let settings = crate::settings::client(&raw)?;
+        let settings = settings::client(&raw)?;
+        let servers = self
+            .servers
+            .iter()
+            .map(|text| settings::server("--server", text, &settings))
+            .collect::<Result<BTreeSet<ServerAddr>, _>>()?;
+        // What the client would log is what this command prints.
+        let silent = "shuffled_client::driver=off";
+        let filter = settings::log_filter(
+            &raw,
+            &match raw.setting(keys::LOG_FILTER) {
+                Some(_) => settings.log_filter.clone(),
+                None => format!("{},{silent}", settings.log_filter),
+            },
+        )?;
+        settings::start_log(&raw, settings.log_format, filter);
+        let mut signals = Signals::new()?;
         let options = DriverOptions {
             timeout: HeartbeatTimeout::After(settings.heartbeat_timeout),
             interval: settings.heartbeat_interval,
@@ -60,11 +79,9 @@ impl Driver {
         let app_id = AppId::from(self.app);
         let mut registrations = BTreeMap::new();
         let (changed, mut changes) = tokio::sync::mpsc::unbounded_channel();
-        for server in self.servers {
-            let client = ShuffleServiceClient::new(
-                server.clone(),
-                crate::settings::client_options(&settings),
-            );
+        for server in servers {
+            let client =
+                ShuffleServiceClient::new(server.clone(), settings::client_options(&settings));
             let registration = client
                 .keep_registered(app_id.clone(), options.clone())
                 .map_err(|error| WrongUsage(error.to_string()))?;
@@ -83,8 +100,6 @@ impl Driver {
         }
 
         let mut told = BTreeMap::new();
-        let end = interrupted();
-        tokio::pin!(end);
         loop {
             tokio::select! {
                 change = changes.recv() => {
@@ -95,17 +110,18 @@ impl Driver {
                         print(&format!("{server}: {}\n", line.1))?;
                     }
                 }
-                name = &mut end => {
+                signal = signals.next() => {
                     let beats: u64 = registrations.values().map(beats).sum();
                     for registration in registrations.into_values() {
                         registration.close().await;
                     }
-                    print(&format!(
-                        "{}: stopped after {beats} heartbeats; the directories of {app_id} go when \
-                         its timeout of {} has passed\n",
-                        name?, options.timeout,
-                    ))?;
-                    return Ok(());
+                    return print(&format!(
+                        "{signal}: stopped after {}; the directories of {} go when its timeout of \
+                         {} has passed\n",
+                        human::count(beats, "heartbeat"),
+                        human::name(app_id.as_str()),
+                        human::duration(settings.heartbeat_timeout),
+                    ));
                 }
             }
         }
@@ -130,7 +146,7 @@ fn line(status: &DriverStatus) -> (Told, String) {
             (Told::Registered, "registered, sending heartbeats".to_owned())
         }
         DriverStatus::Retrying { attempt, error, next } => {
-            let wait = crate::human::duration(next.saturating_duration_since(Instant::now()));
+            let wait = human::duration(next.saturating_duration_since(Instant::now()));
             (Told::Retrying, format!("not registered ({error}); attempt {} in {wait}", attempt + 1))
         }
         DriverStatus::Closed => (Told::Closed, "closed".to_owned()),

@@ -1,33 +1,35 @@
 //! `shuffled fetch`: reads blocks from a service.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use shuffle_protocol::block_id::BlockId;
 use shuffle_protocol::checksum::{Algorithm, CorruptionCause};
 use shuffle_protocol::message::DiagnoseCorruption;
 use shuffled_client::{
-    Checksummed, Discard, FetchRequest, Fetched, FileSink, ServerAddr, ShuffleServiceClient,
+    Checksummed, Discard, Fetch as Fetching, FetchRequest, Fetched, FileSink, InvalidFetch,
+    ShuffleServiceClient,
 };
 
-use crate::apps::print;
 use crate::human;
-use crate::settings::{ConfigArgs, WrongUsage};
+use crate::output::print;
+use crate::settings::{self, ConfigArgs, WrongUsage};
 
 /// Read blocks of an executor from a service, to files or to check them
 #[derive(Debug, Args)]
 pub(crate) struct Fetch {
-    /// The shuffle service
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7337")]
-    server: ServerAddr,
+    /// The shuffle service; without a port it is that of spark.shuffle.service.port
+    #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
+    server: String,
 
     /// The application's id
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     app: String,
 
     /// The executor that wrote the blocks
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     exec: String,
 
     /// Write each block to a file of its name in DIR, which is created
@@ -51,14 +53,21 @@ pub(crate) struct Fetch {
     config: ConfigArgs,
 }
 
-/// What became of a block: where it was written if it was, its length and its checksum.
-type Got = (Option<PathBuf>, u64, i64);
+/// A block that arrived.
+struct Got {
+    /// Where it was written, if it was.
+    path: Option<PathBuf>,
+    length: u64,
+    checksum: i64,
+}
 
 impl Fetch {
     /// Runs the command.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let settings = crate::settings::client(&self.config.read())?;
+        let raw = self.config.read();
+        let settings = settings::client(&raw)?;
         let wrong = |error: String| anyhow::Error::from(WrongUsage(error));
+        let server = settings::server("--server", &self.server, &settings)?;
         let algorithm: Algorithm = self.algorithm.parse().map_err(|_| {
             wrong(format!("--algorithm {}: use ADLER32, CRC32 or CRC32C", self.algorithm))
         })?;
@@ -67,29 +76,51 @@ impl Fetch {
             .iter()
             .map(|text| text.parse().map_err(|error| wrong(format!("{error}"))))
             .collect::<anyhow::Result<Vec<BlockId>>>()?;
-        if let Some(out) = &self.out {
-            tokio::fs::create_dir_all(out)
-                .await
-                .with_context(|| format!("cannot create {}", out.display()))?;
-        }
-        let client = ShuffleServiceClient::new(
-            self.server.clone(),
-            crate::settings::client_options(&settings),
-        );
+        let filter = settings::log_filter(&raw, &settings.log_filter)?;
+        settings::start_log(&raw, settings.log_format, filter);
+        let client = ShuffleServiceClient::new(server, settings::client_options(&settings));
         let request = FetchRequest {
             app_id: self.app.as_str().into(),
             exec_id: self.exec.as_str().into(),
-            blocks: blocks.clone(),
+            blocks,
         };
-        let results = fetch(&client, request, self.out.as_deref(), algorithm)
-            .await
-            .map_err(|error| wrong(error.to_string()))?;
-        let mut failed = 0;
-        for Fetched { block, result } in results {
-            let verdict = match result {
-                Ok((path, length, checksum)) => {
+        let invalid = |error: InvalidFetch| wrong(error.to_string());
+        match &self.out {
+            Some(out) => {
+                tokio::fs::create_dir_all(out)
+                    .await
+                    .with_context(|| format!("cannot create {}", out.display()))?;
+                let out = out.clone();
+                let file = move |block: &BlockId| {
+                    Checksummed::new(FileSink::new(out.join(block.to_string())), algorithm)
+                };
+                let fetching = client.fetch_to(request, file).map_err(invalid)?;
+                let got = |((path, length), checksum)| Got { path: Some(path), length, checksum };
+                self.report(&client, fetching, algorithm, got).await
+            }
+            None => {
+                let sink = move |_: &BlockId| Checksummed::new(Discard::default(), algorithm);
+                let fetching = client.fetch_to(request, sink).map_err(invalid)?;
+                let got = |(length, checksum)| Got { path: None, length, checksum };
+                self.report(&client, fetching, algorithm, got).await
+            }
+        }
+    }
+
+    /// One line for each block, as soon as it is here.
+    async fn report<T>(
+        &self,
+        client: &ShuffleServiceClient,
+        mut fetching: Fetching<T>,
+        algorithm: Algorithm,
+        got: impl Fn(T) -> Got,
+    ) -> anyhow::Result<()> {
+        let (mut all, mut failed) = (0_u64, 0_u64);
+        while let Some(Fetched { block, result }) = fetching.next().await {
+            let verdict = match result.map(&got) {
+                Ok(Got { path, length, checksum }) => {
                     let checked = if self.verify {
-                        self.check(&client, &block, algorithm, checksum).await
+                        self.check(client, &block, algorithm, checksum).await
                     } else {
                         Ok(String::new())
                     };
@@ -98,17 +129,17 @@ impl Fetch {
                 }
                 Err(error) => Err(error.to_string()),
             };
-            let line = match verdict {
+            all += 1;
+            print(&match verdict {
                 Ok(good) => format!("ok      {block}  {good}\n"),
                 Err(bad) => {
                     failed += 1;
-                    format!("FAILED  {block}  {bad}\n")
+                    format!("FAILED  {block}  {}\n", human::name(&bad))
                 }
-            };
-            print(&line)?;
+            })?;
         }
         if failed > 0 {
-            bail!("{failed} of {} blocks failed", blocks.len());
+            bail!("{failed} of {} failed", human::count(all, "block"));
         }
         Ok(())
     }
@@ -149,37 +180,4 @@ impl Fetch {
             }
         }
     }
-}
-
-async fn fetch(
-    client: &ShuffleServiceClient,
-    request: FetchRequest,
-    out: Option<&Path>,
-    algorithm: Algorithm,
-) -> Result<Vec<Fetched<Got>>, shuffled_client::InvalidFetch> {
-    Ok(match out {
-        Some(out) => {
-            let out = out.to_owned();
-            let file = move |block: &BlockId| {
-                Checksummed::new(FileSink::new(out.join(block.to_string())), algorithm)
-            };
-            let all = client.fetch_to(request, file)?.all().await;
-            all.into_iter()
-                .map(|fetched| Fetched {
-                    block: fetched.block,
-                    result: fetched.result.map(|((path, length), sum)| (Some(path), length, sum)),
-                })
-                .collect()
-        }
-        None => {
-            let sink = move |_: &BlockId| Checksummed::new(Discard::default(), algorithm);
-            let all = client.fetch_to(request, sink)?.all().await;
-            all.into_iter()
-                .map(|fetched| Fetched {
-                    block: fetched.block,
-                    result: fetched.result.map(|(length, sum)| (None, length, sum)),
-                })
-                .collect()
-        }
-    })
 }

@@ -46,6 +46,20 @@ pub(crate) fn millis(time: u64) -> String {
     duration(Duration::from_millis(time))
 }
 
+/// A name that a peer chose, such as an application's id: what a terminal would obey instead of show
+/// is written as `\u{1b}`.
+pub(crate) fn name(name: &str) -> String {
+    let obeyed = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut text = String::with_capacity(name.len());
+    for c in name.chars() {
+        if obeyed(c) { text.extend(c.escape_unicode()) } else { text.push(c) }
+    }
+    text
+}
+
 /// `1 file`, `2 files`.
 pub(crate) fn count(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
@@ -71,6 +85,12 @@ mod tests {
         for (count, text) in cases {
             assert_eq!(bytes(count), text, "{count}");
         }
+    }
+
+    #[test]
+    fn a_name_cannot_move_the_cursor() {
+        assert_eq!(name("app-1 ü/x"), "app-1 ü/x");
+        assert_eq!(name("a\x1b[2J\nb\u{202e}c"), "a\\u{1b}[2J\\u{a}b\\u{202e}c");
     }
 
     #[test]

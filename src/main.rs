@@ -8,6 +8,7 @@ mod demo;
 mod driver;
 mod fetch;
 mod human;
+mod output;
 mod serve;
 mod settings;
 mod table;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::output::ReaderGone;
 use crate::settings::WrongUsage;
 
 /// External shuffle service for Apache Spark, on Mesos and anywhere else.
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => report(&error),
     }
 }

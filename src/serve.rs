@@ -4,46 +4,32 @@ use anyhow::Context as _;
 use clap::Args;
 use shuffled_service::server::{Addresses, Server};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::apps::print;
-use crate::settings::ConfigArgs;
+use crate::output::print;
+use crate::settings::{self, ServiceArgs, Signals};
 
 /// Run the shuffle service until SIGTERM or SIGINT
 ///
 /// When it is ready it writes one line to standard output: `ready shuffle=ADDRESS admin=ADDRESS`.
-/// Everything else goes to standard error.
+/// Everything else goes to standard error. A signal stops it after the transfers that are under way,
+/// for which it waits up to shuffled.drain.timeout; a second one stops it at once.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
-    config: ConfigArgs,
-
-    /// Address for shuffle clients (shuffled.listen); port 0 is any free one
-    #[arg(long, value_name = "HOST:PORT")]
-    listen: Option<String>,
-
-    /// Address for admin HTTP, or `off` (shuffled.admin.listen)
-    #[arg(long, value_name = "HOST:PORT")]
-    admin: Option<String>,
+    service: ServiceArgs,
 }
 
 impl Serve {
     /// Runs the command.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let mut raw = self.config.read();
-        let mut flag = |name, key, value: Option<String>| {
-            if let Some(value) = value {
-                raw.flag(name, key, value);
-            }
-        };
-        flag("--listen", "shuffled.listen", self.listen);
-        flag("--admin", "shuffled.admin.listen", self.admin);
-        let config = crate::settings::service(&raw)?;
-        crate::settings::start_log(config.log_format, &config.log_filter)?;
-        crate::settings::warn_of(&raw);
+        let raw = self.service.read();
+        let config = settings::service(&raw)?;
+        let filter = settings::log_filter(&raw, &config.log_filter)?;
+        settings::start_log(&raw, config.log_format, filter);
 
         // Before anything is bound, so that a signal that comes early is not lost.
-        let interrupted = tokio::spawn(crate::settings::interrupted());
+        let mut signals = Signals::new()?;
         let server = Server::bind(config)?;
         let Addresses { shuffle, admin } = server.addresses();
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
@@ -51,14 +37,17 @@ impl Serve {
             .context("cannot write to standard output")?;
 
         let stop = CancellationToken::new();
-        let stopper = stop.clone();
-        tokio::spawn(async move {
-            if let Ok(Ok(signal)) = interrupted.await {
-                info!(signal, "Stopping");
-            }
-            stopper.cancel();
-        });
-        server.run(stop).await;
+        let running = server.run(stop.clone());
+        tokio::pin!(running);
+        tokio::select! {
+            () = &mut running => return Ok(()),
+            signal = signals.next() => info!(signal, "Stopping"),
+        }
+        stop.cancel();
+        tokio::select! {
+            () = running => {}
+            signal = signals.next() => warn!(signal, "Stopping at once"),
+        }
         Ok(())
     }
 }

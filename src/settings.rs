@@ -4,12 +4,14 @@ use std::io::{self, IsTerminal as _};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::Args;
-use shuffled_client::ClientOptions;
+use shuffled_client::{ClientOptions, InvalidServerAddr, ServerAddr};
 use shuffled_service::config::{
-    ClientSettings, ConfigErrors, LogFormat, PROPERTIES_FILE_ENV, RawConfig, ServiceConfig,
+    ClientSettings, ConfigErrors, LogFormat, PROPERTIES_FILE_ENV, RawConfig, ServiceConfig, Source,
+    keys,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -47,6 +49,36 @@ impl ConfigArgs {
     }
 }
 
+/// The options of `serve`, and so of `check-config`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServiceArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    /// Address for shuffle clients (shuffled.listen); port 0 is any free one
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<String>,
+
+    /// Address for admin HTTP, or `off` (shuffled.admin.listen)
+    #[arg(long, value_name = "IP:PORT")]
+    admin: Option<String>,
+}
+
+impl ServiceArgs {
+    /// Reads all layers.
+    pub(crate) fn read(&self) -> RawConfig {
+        let mut raw = self.config.read();
+        for (flag, key, value) in
+            [("--listen", keys::LISTEN, &self.listen), ("--admin", keys::ADMIN_LISTEN, &self.admin)]
+        {
+            if let Some(value) = value {
+                raw.flag(flag, key, value);
+            }
+        }
+        raw
+    }
+}
+
 /// The checked configuration of a service.
 pub(crate) fn service(raw: &RawConfig) -> Result<ServiceConfig, WrongUsage> {
     ServiceConfig::check(raw).map_err(|errors| wrong(&errors))
@@ -58,7 +90,13 @@ pub(crate) fn client(raw: &RawConfig) -> Result<ClientSettings, WrongUsage> {
 }
 
 fn wrong(errors: &ConfigErrors) -> WrongUsage {
-    WrongUsage(errors.to_string().replace('\n', "\nshuffled: "))
+    several(errors.iter())
+}
+
+/// One line for each of them; `main` begins the first.
+pub(crate) fn several(errors: impl IntoIterator<Item = impl ToString>) -> WrongUsage {
+    let lines: Vec<String> = errors.into_iter().map(|error| error.to_string()).collect();
+    WrongUsage(lines.join("\nshuffled: "))
 }
 
 /// What the client crate goes by.
@@ -76,31 +114,63 @@ pub(crate) fn client_options(settings: &ClientSettings) -> ClientOptions {
     }
 }
 
-/// Sends the log to standard error.
-pub(crate) fn start_log(format: LogFormat, filter: &str) -> Result<(), WrongUsage> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| WrongUsage(format!("shuffled.log.filter = {filter}: {error}")))?;
+/// The server that `text` names, on Spark's port of the service where it names none.
+pub(crate) fn server(
+    flag: &str,
+    text: &str,
+    settings: &ClientSettings,
+) -> Result<ServerAddr, WrongUsage> {
+    let with_port = || format!("{text}:{}", settings.service_port).parse();
+    text.parse::<ServerAddr>()
+        .or_else(|error| with_port().map_err(|_: InvalidServerAddr| error))
+        .map_err(|error| WrongUsage(format!("{flag}: {error}")))
+}
+
+/// Which log lines there are. The text is not looked at before this.
+pub(crate) fn log_filter(raw: &RawConfig, filter: &str) -> Result<EnvFilter, WrongUsage> {
+    EnvFilter::try_new(filter).map_err(|error| {
+        let key = keys::LOG_FILTER;
+        let origin = raw.setting(key).map_or(Source::Default, |setting| setting.source.clone());
+        WrongUsage(format!(
+            "{origin}: {key} = {filter:?}: {error}; use a level (error, warn, info, debug, trace, \
+             off) or levels by target, such as info,shuffled_service=debug"
+        ))
+    })
+}
+
+/// Sends the log to standard error, and begins it with what is probably not meant in the
+/// configuration.
+pub(crate) fn start_log(raw: &RawConfig, format: LogFormat, filter: EnvFilter) {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).finish().init(),
         LogFormat::Json => log.json().flatten_event(true).finish().init(),
     }
-    Ok(())
-}
-
-/// Logs what is probably not meant in the configuration.
-pub(crate) fn warn_of(raw: &RawConfig) {
     for warning in raw.warnings() {
         tracing::warn!("{warning}");
     }
 }
 
-/// Waits for SIGTERM or SIGINT and gives its name.
-pub(crate) async fn interrupted() -> io::Result<&'static str> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    })
+/// SIGTERM and SIGINT, which do not end the process by themselves while this lives.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// From now on, not from the first [`next`](Self::next), no signal is lost.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot wait for signals");
+        let terminate = listen(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one and gives its name.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
 }

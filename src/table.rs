@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 
 use comfy_table::presets::{NOTHING, UTF8_FULL_CONDENSED};
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::{Cell, Color, ContentArrangement, Table};
 
 /// An empty table with this head.
 pub(crate) fn new<const N: usize>(head: [&str; N]) -> Table {
@@ -15,7 +15,18 @@ pub(crate) fn new<const N: usize>(head: [&str; N]) -> Table {
         table.load_style(NOTHING);
     }
     table.set_header(head);
+    if !std::io::stdout().is_terminal() {
+        table.column_iter_mut().for_each(|column| {
+            column.set_padding((0, 1));
+        });
+    }
     table
+}
+
+/// A cell in colour on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+pub(crate) fn coloured(cell: Cell, color: Color) -> Cell {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if no_color { cell } else { cell.fg(color) }
 }
 
 /// The table as text, without blanks at the ends of lines.
