@@ -72,9 +72,17 @@ fn main() -> ExitCode {
 
 /// One line for an error and its causes, and the exit code that goes with it.
 fn report(error: &anyhow::Error) -> ExitCode {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        // Many an error has its cause in its own text.
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
     #[expect(clippy::print_stderr, reason = "this is where errors of a command line tool go")]
     {
-        eprintln!("shuffled: {error:#}");
+        eprintln!("shuffled: {text}");
     }
     if error.is::<WrongUsage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }

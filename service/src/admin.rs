@@ -2,11 +2,15 @@
 //!
 //! | path | answer |
 //! |---|---|
+//! | `/` | the pages, as text |
 //! | `/healthz` | 200 while the process answers at all |
 //! | `/readyz` | 200 while the service takes connections, 503 with the reason otherwise |
 //! | `/v1/apps` | [`AppList`]: registered applications, and the last ones that expired |
 //! | `/v1/apps/ID` | [`AppDetail`]; 404 for an id never seen |
 //! | `/metrics` | OpenMetrics text, see [`crate::metrics`] |
+//!
+//! Errors are `{"error": TEXT}`. Whoever can connect may ask; a peer that is slow, by accident or on
+//! purpose, costs others nothing (`HEAD_TIMEOUT` and what stands beside it).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -17,12 +21,40 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use serde::{Deserialize, Serialize};
 use shuffle_protocol::{AppId, HeartbeatTimeout};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::apps::{AppInfo, AppRegistry, Gone};
 use crate::metrics::Metrics;
+
+/// Open connections; more wait in the backlog. Scrapers, probes and a few people need no more.
+pub(crate) const MAX_CONNECTIONS: usize = 32;
+/// How long a peer may take to send the head of a request, and be idle between two.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may last in all, which bounds how slowly an answer may be read. A client
+/// that is cut off between two requests connects again.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(300);
+/// The largest head of a request.
+const MAX_HEAD: usize = 64 << 10;
+
+const INDEX: &str = concat!(
+    "shuffled ",
+    env!("CARGO_PKG_VERSION"),
+    ", external shuffle service for Apache Spark\n\n\
+     /healthz      200 while the process answers\n\
+     /readyz       200 while the service takes connections, 503 otherwise\n\
+     /v1/apps      registered applications, and the last ones that expired\n\
+     /v1/apps/ID   one of them\n\
+     /metrics      OpenMetrics\n",
+);
 
 /// What the pages show.
 #[derive(Debug, Clone)]
@@ -141,13 +173,48 @@ impl Admin {
     /// The routes.
     pub fn router(self) -> Router {
         Router::new()
+            .route("/", get(|| async { INDEX }))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .route("/v1/apps", get(apps))
             .route("/v1/apps/{id}", get(app))
+            .fallback(|| async { not_found("no such page; / lists them") })
             .with_state(self)
     }
+
+    /// Answers on `listener` until dropped.
+    pub async fn serve(self, listener: TcpListener) {
+        let service = TowerToHyperService::new(self.router());
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
+        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut connections = JoinSet::new();
+        loop {
+            let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
+            while connections.try_join_next().is_some() {}
+            match listener.accept().await {
+                Ok((socket, _)) => {
+                    let connection = http.serve_connection(TokioIo::new(socket), service.clone());
+                    connections.spawn(async move {
+                        // What is wrong with a request is answered; the rest is the peer's affair.
+                        let _ = tokio::time::timeout(CONNECTION_LIMIT, connection).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    warn!(%error, "Cannot accept a connection for admin HTTP");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+type NotFound = (StatusCode, Json<serde_json::Value>);
+
+fn not_found(error: &str) -> NotFound {
+    (StatusCode::NOT_FOUND, Json(serde_json::json!({ "error": error })))
 }
 
 async fn readyz(State(admin): State<Admin>) -> (StatusCode, &'static str) {
@@ -174,16 +241,15 @@ async fn apps(State(admin): State<Admin>) -> Json<AppList> {
 async fn app(
     State(admin): State<Admin>,
     Path(id): Path<String>,
-) -> Result<Json<AppDetail>, (StatusCode, Json<serde_json::Value>)> {
+) -> Result<Json<AppDetail>, NotFound> {
     let app_id = AppId::from(id);
     let now = now();
     let app = admin.registry.app(&app_id);
     let gone = admin.registry.gone(&app_id);
     if app.is_none() && gone.is_none() {
-        let error = format!(
+        return Err(not_found(&format!(
             "application {app_id} is not registered, and is not among the last that expired"
-        );
-        return Err((StatusCode::NOT_FOUND, Json(serde_json::json!({ "error": error }))));
+        )));
     }
     let executors = app.iter().flat_map(|app| &app.executors).map(|(id, executor)| ExecutorView {
         id: id.to_string(),

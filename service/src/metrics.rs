@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::apps::{Beat, Counts};
@@ -52,6 +53,23 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    const ALL: [Self; 14] = [
+        Self::MalformedFrame,
+        Self::MalformedMessage,
+        Self::UnknownMessage,
+        Self::BadRequest,
+        Self::NotRegistered,
+        Self::BadStream,
+        Self::FileMissing,
+        Self::Permission,
+        Self::BadFile,
+        Self::Disk,
+        Self::PeerClosed,
+        Self::PeerStalled,
+        Self::Overload,
+        Self::Internal,
+    ];
+
     /// The word in metrics and log.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -169,6 +187,16 @@ impl Default for Metrics {
             expired: Family::default(),
             task_restarts: Family::default(),
         };
+        // A series that appears with its first event hides that event from `rate` and `increase`.
+        for kind in ErrorKind::ALL {
+            this.error_counter(kind);
+        }
+        for beat in [Beat::Counted, Beat::Expired, Beat::Unknown] {
+            this.heartbeat_counter(beat);
+        }
+        for reason in [Reason::HeartbeatTimeout, Reason::NoDriver] {
+            this.expired_counter(reason);
+        }
         this.register();
         this
     }
@@ -199,6 +227,8 @@ impl Metrics {
         add("numCaughtExceptions", "Connections ended by an error", &self.caught_exceptions);
 
         let ours = self.registry.sub_registry_with_prefix("shuffled");
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        ours.register("build", "The program that answers", version);
         let mut add = |name: &str, help: &str, metric: &dyn RegisterMetric| {
             metric.register(ours, name, help);
         };
@@ -224,22 +254,34 @@ impl Metrics {
 
     /// Counts something that went wrong.
     pub fn error(&self, kind: ErrorKind) {
-        self.errors.get_or_create(&ErrorLabel { kind: kind.as_str() }).inc();
+        self.error_counter(kind).inc();
+    }
+
+    fn error_counter(&self, kind: ErrorKind) -> Counter {
+        self.errors.get_or_create_owned(&ErrorLabel { kind: kind.as_str() })
     }
 
     /// Counts a heartbeat.
     pub fn heartbeat(&self, beat: Beat) {
+        self.heartbeat_counter(beat).inc();
+    }
+
+    fn heartbeat_counter(&self, beat: Beat) -> Counter {
         let result = match beat {
             Beat::Counted => "counted",
             Beat::Expired => "expired",
             Beat::Unknown => "unknown",
         };
-        self.heartbeats.get_or_create(&HeartbeatLabel { result }).inc();
+        self.heartbeats.get_or_create_owned(&HeartbeatLabel { result })
     }
 
     /// Counts an application that expired.
     pub fn expired(&self, reason: Reason) {
-        self.expired.get_or_create(&ReasonLabel { reason: reason.as_str() }).inc();
+        self.expired_counter(reason).inc();
+    }
+
+    fn expired_counter(&self, reason: Reason) -> Counter {
+        self.expired.get_or_create_owned(&ReasonLabel { reason: reason.as_str() })
     }
 
     /// Counts a background task that panicked and was started again.

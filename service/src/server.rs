@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::admin::Admin;
 use crate::apps::AppRegistry;
@@ -36,9 +36,9 @@ const DEFAULT_BACKLOG: u32 = 4096;
 
 /// Descriptors of one connection: its socket, and the two files of the map output it is sending.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
-/// Descriptors for everything else: listeners, roots, admin HTTP, the removal of one directory a
-/// disk.
-const DESCRIPTORS_RESERVED: u64 = 48;
+/// Descriptors for everything else: admin HTTP (`admin::MAX_CONNECTIONS`), listeners, roots, the
+/// removal of one directory a disk.
+const DESCRIPTORS_RESERVED: u64 = 80;
 
 /// Why the service does not start. All of them are the operator's to mend.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum StartError {
     #[error(transparent)]
     Root(#[from] RootError),
     /// A port cannot be had.
-    #[error("cannot listen on {address} for {what}: {source}")]
+    #[error("cannot listen on {address} for {what}: {source}{}", advice(source))]
     Listen {
         /// Where.
         address: SocketAddr,
@@ -64,6 +64,18 @@ pub enum StartError {
         /// Room for one connection.
         needed: u64,
     },
+}
+
+/// What to do about a port that cannot be had.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another process listens there (`ss -ltnp` names it), perhaps Spark's own shuffle service"
+        }
+        io::ErrorKind::AddrNotAvailable => "; no interface of this machine has that address",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+        _ => "",
+    }
 }
 
 /// A service that listens, and serves when it is [`run`](Server::run).
@@ -94,7 +106,7 @@ impl Server {
         let roots = Arc::new(if config.local_dirs.is_empty() {
             warn!(
                 "No shuffled.local.dirs configured: only directories named blockmgr-* are served and \
-                 removed, wherever they are"
+                 removed, wherever they are; set it to the spark.local.dir of this machine's executors"
             );
             LocalRoots::unrestricted()?
         } else {
@@ -185,11 +197,7 @@ impl Server {
                 metrics: metrics.clone(),
                 draining: self.env.draining.clone(),
             };
-            background.push(tokio::spawn(async move {
-                if let Err(error) = axum::serve(listener, admin.router()).await {
-                    error!(%error, "Admin HTTP ended");
-                }
-            }));
+            background.push(tokio::spawn(admin.serve(listener)));
         }
         info!(
             address = %self.addresses.shuffle,
