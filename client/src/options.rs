@@ -31,11 +31,12 @@ pub struct ClientOptions {
     /// Bytes of the largest block that [`fetch`](crate::ShuffleServiceClient::fetch) collects in
     /// memory. `spark.network.maxRemoteBlockSizeFetchToMem`, 200 MiB.
     pub max_block_in_memory: u64,
-    /// Fetches that one connection works on at a time; further ones wait. 32.
-    pub max_fetches_in_flight: NonZeroUsize,
-    /// Blocks that one connection has asked for and not received; further ones wait. 256. (Spark
-    /// asks for all at once.)
-    pub max_blocks_in_flight: NonZeroUsize,
+    /// Requests for blocks that one connection has sent and that were not answered whole; further
+    /// ones wait. 256. (Spark asks for all at once.)
+    pub max_requests_in_flight: NonZeroUsize,
+    /// Blocks that one fetch asks for ahead of the results that its caller has taken, so how many
+    /// it holds in memory at most. 64.
+    pub max_blocks_ahead: NonZeroUsize,
 }
 
 impl Default for ClientOptions {
@@ -52,8 +53,8 @@ impl Default for ClientOptions {
             connections_per_server: count(1),
             frame_limit: 16 << 20,
             max_block_in_memory: 200 << 20,
-            max_fetches_in_flight: count(32),
-            max_blocks_in_flight: count(256),
+            max_requests_in_flight: count(256),
+            max_blocks_ahead: count(64),
         }
     }
 }

@@ -58,8 +58,7 @@ struct Shared {
     /// Set before anybody who waits is let go, so that all can say why.
     reason: OnceLock<ConnectionError>,
     closed: CancellationToken,
-    fetches: Arc<Semaphore>,
-    blocks: Arc<Semaphore>,
+    in_flight: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -150,8 +149,7 @@ impl Connection {
             }),
             reason: OnceLock::new(),
             closed: CancellationToken::new(),
-            fetches: Arc::new(Semaphore::new(options.max_fetches_in_flight.get())),
-            blocks: Arc::new(Semaphore::new(options.max_blocks_in_flight.get())),
+            in_flight: Arc::new(Semaphore::new(options.max_requests_in_flight.get())),
         });
         let (outbox, queue) = mpsc::channel(OUTBOX);
         tokio::spawn(serve(shared.clone(), transport, queue, options.frame_limit));
@@ -215,22 +213,11 @@ impl Connection {
         .await
     }
 
-    /// Waits until this connection may work on one more fetch.
-    pub(crate) async fn fetch_permit(&self) -> Result<OwnedSemaphorePermit, ConnectionError> {
-        self.permit(&self.shared.fetches).await
-    }
-
-    /// Waits until this connection may ask for one more block.
-    pub(crate) async fn block_permit(&self) -> Result<OwnedSemaphorePermit, ConnectionError> {
-        self.permit(&self.shared.blocks).await
-    }
-
-    async fn permit(
-        &self,
-        limit: &Arc<Semaphore>,
-    ) -> Result<OwnedSemaphorePermit, ConnectionError> {
+    /// Waits until one more request for blocks may be outstanding. Every such request holds one
+    /// until it is answered, which does not depend on anybody here.
+    pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, ConnectionError> {
         // Closed with the connection.
-        limit.clone().acquire_owned().await.map_err(|_| self.shared.reason())
+        self.shared.in_flight.clone().acquire_owned().await.map_err(|_| self.shared.reason())
     }
 
     /// True until the connection ends.
@@ -298,8 +285,7 @@ impl Shared {
             std::mem::replace(&mut state.outstanding, Outstanding::new(0))
         };
         drop(left); // lets go of everybody who waits
-        self.fetches.close();
-        self.blocks.close();
+        self.in_flight.close();
         self.closed.cancel();
     }
 

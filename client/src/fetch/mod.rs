@@ -15,7 +15,7 @@ use shuffle_protocol::frame::StreamChunkId;
 use shuffle_protocol::message::StreamHandle;
 use shuffle_protocol::{AppId, ExecId};
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
@@ -124,20 +124,28 @@ impl From<ConnectionError> for BlockError {
 
 /// A fetch on its way. Dropping it ends the fetch.
 ///
-/// Results have to be taken: the fetch goes on only when there is room for the next one, and
-/// meanwhile its connection reads nothing, for other fetches either.
+/// When results are not taken, it stops asking for more after
+/// [`max_blocks_ahead`](crate::ClientOptions::max_blocks_ahead) blocks; others are not held up by it.
 pub struct Fetch<T> {
     blocks: Arc<[BlockId]>,
     reported: Vec<bool>,
-    results: mpsc::Receiver<(usize, Result<T, BlockError>)>,
+    results: mpsc::UnboundedReceiver<Report<T>>,
     _task: AbortOnDropHandle<()>,
+}
+
+/// One result on its way to the caller.
+struct Report<T> {
+    block: usize,
+    result: Result<T, BlockError>,
+    /// Given back when the caller has the result.
+    _ahead: Option<OwnedSemaphorePermit>,
 }
 
 impl<T> Fetch<T> {
     /// The next result, in the order in which blocks arrive; `None` when every block had its one.
     pub async fn next(&mut self) -> Option<Fetched<T>> {
         let (block, result) = match self.results.recv().await {
-            Some(result) => result,
+            Some(Report { block, result, .. }) => (block, result),
             None => {
                 let left = self.reported.iter().position(|reported| !reported)?;
                 (left, Err(BlockError::Abandoned))
@@ -214,8 +222,9 @@ impl ShuffleServiceClient {
         let old_protocol = self.options().use_old_fetch_protocol;
         plan(&app_id, &exec_id, &blocks, (0..blocks.len()).collect(), old_protocol)?;
 
-        // Room for one: each may be as large as a block may be.
-        let (report, results) = mpsc::channel(1);
+        // Bounded by what is asked for: see `room`.
+        let (report, results) = mpsc::unbounded_channel();
+        let ahead = Arc::new(Semaphore::new(self.options().max_blocks_ahead.get()));
         let reported = vec![false; blocks.len()];
         let job = Job {
             client: self.clone(),
@@ -226,6 +235,7 @@ impl ShuffleServiceClient {
             limit,
             open,
             sinks: HashMap::new(),
+            ahead,
             report,
         };
         let task = AbortOnDropHandle::new(tokio::spawn(job.run()));
@@ -244,7 +254,9 @@ struct Job<S: BlockSink, F> {
     open: F,
     /// Of blocks that had begun to arrive when the connection broke.
     sinks: HashMap<usize, S>,
-    report: mpsc::Sender<(usize, Result<S::Output, BlockError>)>,
+    /// How many more blocks may be asked for before the caller takes results.
+    ahead: Arc<Semaphore>,
+    report: mpsc::UnboundedSender<Report<S::Output>>,
 }
 
 impl<S: BlockSink, F: FnMut(&BlockId) -> S> Job<S, F> {
@@ -268,7 +280,7 @@ impl<S: BlockSink, F: FnMut(&BlockId) -> S> Job<S, F> {
                 }
                 Verdict::GiveUp => {
                     for block in unsettled {
-                        self.settle(&mut progress, block, Err(error.clone())).await;
+                        self.settle(&mut progress, block, Err(error.clone()), None);
                     }
                     return;
                 }
@@ -281,13 +293,14 @@ impl<S: BlockSink, F: FnMut(&BlockId) -> S> Job<S, F> {
         let options = self.client.options();
         let fail_within = (options.max_retries > 0).then(|| options.retry_wait.mul_f64(0.95));
         let connection = self.client.data(fail_within).await?;
-        let _in_flight = connection.fetch_permit().await?;
         let old_protocol = options.use_old_fetch_protocol;
         let plan =
             plan(&self.app_id, &self.exec_id, &self.blocks, progress.unsettled(), old_protocol);
         // A part of what could be asked for as a whole.
         let Ok(plan) = plan else { return Err(BlockError::Abandoned) };
+        let in_flight = connection.permit().await?;
         let answer = connection.rpc(&plan.message).await?;
+        drop(in_flight);
         let handle = self.client.stream_handle(answer)?;
         if usize::try_from(handle.num_chunks) != Ok(plan.chunks.len()) {
             return Err(BlockError::WrongChunkCount {
@@ -309,12 +322,15 @@ impl<S: BlockSink, F: FnMut(&BlockId) -> S> Job<S, F> {
         chunks: &[usize],
     ) -> Result<(), BlockError> {
         let (arrived, mut arrivals) = mpsc::unbounded_channel::<Arrival>();
+        // What each chunk that was asked for holds of `ahead`. A broken attempt gives it back.
+        let mut held: Vec<Option<OwnedSemaphorePermit>> = Vec::with_capacity(chunks.len());
         let mut next = 0;
         // Chunks from here on are not wanted any more, because this one was refused.
         let mut end = chunks.len();
         let mut left = end;
         while left > 0 {
-            // Bodies first: permits come back only when bodies are taken.
+            // Bodies first: they must never wait for anything but their sinks, because the whole
+            // connection waits with them.
             tokio::select! {
                 biased;
                 Some(arrival) = arrivals.recv() => {
@@ -325,7 +341,7 @@ impl<S: BlockSink, F: FnMut(&BlockId) -> S> Job<S, F> {
                     match arrival.body {
                         Ok(body) => {
                             let result = self.take_block(chunks[chunk], body).await?;
-                            self.settle(progress, chunks[chunk], result).await;
+                            self.settle(progress, chunks[chunk], result, held[chunk].take());
                             left -= 1;
                         }
                         Err(error) => {
@@ -337,15 +353,17 @@ impl<S: BlockSink, F: FnMut(&BlockId) -> S> Job<S, F> {
                             for &block in &chunks[chunk..end] {
                                 if !progress.is_settled(block) {
                                     left -= 1;
-                                    self.settle(progress, block, Err(error.clone())).await;
+                                    self.settle(progress, block, Err(error.clone()), None);
                                 }
                             }
                             end = chunk;
                         }
                     }
                 }
-                permit = connection.block_permit(), if next < end => {
-                    let (permit, arrived, id) = (permit?, arrived.clone(), chunk_id(handle, next));
+                room = room(&self.ahead, connection), if next < end => {
+                    let (ahead, permit) = room?;
+                    held.push(Some(ahead));
+                    let (arrived, id) = (arrived.clone(), chunk_id(handle, next));
                     match self.via {
                         Via::Chunks => connection.chunk(id, next, arrived, permit).await?,
                         Via::Streams => {
@@ -398,18 +416,29 @@ impl<S: BlockSink, F: FnMut(&BlockId) -> S> Job<S, F> {
         }
     }
 
-    async fn settle(
+    fn settle(
         &mut self,
         progress: &mut Progress,
         block: usize,
         result: Result<S::Output, BlockError>,
+        ahead: Option<OwnedSemaphorePermit>,
     ) {
         if progress.handle_settled(block) {
             self.sinks.remove(&block);
             // Nobody listens any more: then this task is about to be aborted.
-            let _ = self.report.send((block, result)).await;
+            let _ = self.report.send(Report { block, result, _ahead: ahead });
         }
     }
+}
+
+/// Waits until one more block may be asked for, by the caller's pace and by the connection's.
+async fn room(
+    ahead: &Arc<Semaphore>,
+    connection: &Connection,
+) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), BlockError> {
+    // Never closed.
+    let ahead = ahead.clone().acquire_owned().await.map_err(|_| BlockError::Abandoned)?;
+    Ok((ahead, connection.permit().await?))
 }
 
 fn chunk_id(handle: StreamHandle, chunk: usize) -> StreamChunkId {

@@ -503,9 +503,9 @@ async fn a_dropped_fetch_does_not_hold_up_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_blocks_are_asked_for_than_may_be_in_flight() {
-    let max_blocks_in_flight = 3.try_into().unwrap();
+    let max_requests_in_flight = 3.try_into().unwrap();
     let (client, mut peer, _line) =
-        in_memory(ClientOptions { max_blocks_in_flight, ..Default::default() });
+        in_memory(ClientOptions { max_requests_in_flight, ..Default::default() });
     let fetch = client.fetch(request((0..10).map(|reduce| shuffle_block(0, reduce)))).unwrap();
     let all = tokio::spawn(fetch.all());
     let mut peer = peer.accept().await;
@@ -524,6 +524,65 @@ async fn no_more_blocks_are_asked_for_than_may_be_in_flight() {
         }
     }
     assert_eq!(all.await.unwrap().len(), 10);
+}
+
+/// A caller that takes the results of one fetch after the other, in the wrong order.
+#[tokio::test(start_paused = true)]
+async fn a_fetch_whose_results_are_not_taken_holds_up_nobody() {
+    let max_blocks_ahead = 2.try_into().unwrap();
+    let options = ClientOptions { max_blocks_ahead, ..Default::default() };
+    let (client, mut peer, line) = in_memory(options);
+    let blocks = || request((0..10).map(|block| shuffle_block(block, 300_000)));
+    let fetches: Vec<_> = (0..300).map(|_| client.fetch(blocks()).unwrap()).collect();
+    tokio::spawn(serve_blocks(peer.accept().await));
+    for fetch in fetches.into_iter().rev() {
+        let fetched = fetch.all().await;
+        assert_eq!(fetched.len(), 10);
+        assert!(fetched.iter().all(|fetched| fetched.result.is_ok()));
+    }
+    assert_eq!(line.dialed(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_blocks_are_asked_for_than_the_caller_takes() {
+    let max_blocks_ahead = 2.try_into().unwrap();
+    let options = ClientOptions { max_blocks_ahead, ..Default::default() };
+    let (client, mut peer, _line) = in_memory(options);
+    let mut fetch = client.fetch(request((0..10).map(|reduce| shuffle_block(0, reduce)))).unwrap();
+    let mut peer = peer.accept().await;
+    open(&mut peer, 5, 10).await;
+    for index in 0..2 {
+        assert_eq!(peer.expect_chunk_request().await, chunk(5, index));
+        peer.send_chunk(chunk(5, index), b"x").await;
+    }
+    for index in 2..10 {
+        tokio::select! {
+            frame = peer.next_frame() => panic!("{frame:?} before a result was taken"),
+            () = settle() => {}
+        }
+        assert!(fetch.next().await.unwrap().result.is_ok());
+        assert_eq!(peer.expect_chunk_request().await, chunk(5, index));
+        peer.send_chunk(chunk(5, index), b"x").await;
+    }
+    assert_eq!(fetch.all().await.len(), 2);
+}
+
+/// What a broken attempt held of the room ahead is given back.
+#[tokio::test(start_paused = true)]
+async fn a_retry_has_all_the_room_again() {
+    let max_blocks_ahead = 2.try_into().unwrap();
+    let options = ClientOptions { max_blocks_ahead, ..Default::default() };
+    let (client, mut peer, _line) = in_memory(options);
+    let fetch = client.fetch(request((0..4).map(|reduce| shuffle_block(0, reduce)))).unwrap();
+    let mut first = peer.accept().await;
+    open(&mut first, 5, 4).await;
+    for index in 0..2 {
+        assert_eq!(first.expect_chunk_request().await, chunk(5, index));
+    }
+    drop(first);
+    let all = tokio::spawn(fetch.all());
+    serve_blocks(peer.accept().await).await;
+    assert!(all.await.unwrap().iter().all(|fetched| fetched.result.is_ok()));
 }
 
 /// Ballista 1943: a connection for each fetch exhausts the ports.
