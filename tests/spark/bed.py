@@ -13,12 +13,13 @@ Further keys of the argument:
     swap    "kill": SIGKILL to the executors; "idle": dynamic allocation removes them
     rdd     also blocks of a persisted RDD, and their removal through the service (default false)
     remove  also the removal of shuffles through the service (default false; wants "idle")
+    control read again at the end, when the service must be gone (default false)
     size    rows (default 120000)
     conf    more configuration of the application
 
-Standard output is one JSON object a line: {"event": "swapped"} when the writers are gone, upon which
-the program waits for a line of standard input (stop the service, read its counters, ...), and
-{"event": "result", ...} at the end. When standard input ends, everything started here is killed.
+Standard output is one JSON object a line: {"event": "swapped"} when the writers are gone,
+{"event": "read"} when all has been read that they wrote, each of which waits for a line of standard
+input, and {"event": "result", ...} at the end. When standard input ends, everything started here is killed.
 Logs are in EMPTY_DIR, what is not theirs on standard error.
 """
 import glob
@@ -312,8 +313,8 @@ class Rows:
         self.want_first = [size - 1, size - 2, size - 3]
 
 
-def run(job, cluster, app, swapped):
-    """Runs the job; `swapped` is called when the writers are gone."""
+def run(job, cluster, app, pause):
+    """Runs the job, and calls `pause` where somebody else may have something to do."""
     checks = {}
     app.wait_for_executors()
     rows = Rows(app.spark, job.get("size", 120_000))
@@ -333,7 +334,204 @@ def run(job, cluster, app, swapped):
     checks["right answer while the writers live"] = answer == rows.want
 
     app.swap(job["swap"])
-    swapped()
+    pause("swapped")
+    # planning has done this in 3.5, but not in 4.3
+    app.sc.setLocalProperty(BATCH_FETCH, "true")
+
+    old_protocol = app.sc.getConf().get("spark.shuffle.useOldFetchProtocol", "false") == "true"
+    answer, wide_reads, after = app.measured(read_wide)
+    checks["right answer"] = answer == rows.want
+    checks["every block from the service"] = wide_reads.local_blocks == 0 and wide_reads.remote_blocks > 0
+    single = PARTITIONS * PARTITIONS
+    batches = PARTITIONS * wide_readers
+    checks["blocks in batches"] = batches < single and \
+        wide_reads.remote_blocks == (single if old_protocol else batches)
+
+    app.sc.setLocalProperty(BATCH_FETCH, "false")
+    answer, single_reads, more = app.measured(read_wide)
+    after += more
+    checks["right answer, block by block"] = answer == rows.want
+    checks["every block of its own"] = (single_reads.remote_blocks, single_reads.local_blocks) == (single, 0)
+    app.sc.setLocalProperty(BATCH_FETCH, "true")
+
+    answer, sorted_reads, more = app.measured(lambda: tuple(ordered.agg(*rows.sorted_sums).collect()[0]))
+    after += more
+    checks["right answer of group, join and sort"] = answer == rows.want_sorted
+    checks["all of group, join and sort from the service"] = sorted_reads.local_blocks == 0
+    first, _, more = app.measured(lambda: [row.id for row in ordered.limit(3).collect()])
+    after += more
+    checks["right order"] = first == rows.want_first
+
+    rdd_bytes = 0
+    if cached is not None:
+        answer, rdd_reads, more = app.measured(lambda: tuple(cached.agg(*rows.sums).collect()[0]))
+        after += more
+        rdd_bytes = rdd_reads.input_bytes
+        checks["right answer from RDD blocks"] = answer == rows.want
+        checks["RDD blocks were read"] = rdd_bytes > 0
+        checks["RDD blocks are on disk"] = len(cluster.files("rdd_*")) == PARTITIONS
+    pause("read")
+
+    if cached is not None:
+        if job["swap"] == "idle":
+            app.wait_for_no_executor()
+        cached.unpersist(True)
+        wait_until("the RDD blocks to go", lambda: not cluster.files("rdd_*"))
+        checks["RDD blocks are removed"] = True
+    if job.get("remove"):
+            conf["spark.shuffle.service.removeShuffle"] = "true"
+        conf.update(job.get("conf", {}))
+        os.environ.update(cluster.environment(cluster.conf_dir("application", conf)))
+        sys.path.insert(0, os.path.dirname(cluster.home))
+        from pyspark.sql import SparkSession
+
+        self.spark = SparkSession.builder.master(cluster.master).appName("bed").getOrCreate()
+        self.sc = self.spark.sparkContext
+        self.scala = self.sc._jsc.sc()
+
+    def status(self):
+        """What Spark's own user interface shows, with every event in it."""
+        self.scala.listenerBus().waitUntilEmpty()
+        return self.scala.statusStore()
+
+    def executors(self):
+        """How many tasks each executor has finished, by its id."""
+        every = self.status().executorList(True)
+        live = [every.apply(i) for i in range(every.size())]
+        return {e.id(): e.completedTasks() for e in live if e.id() != "driver"}
+
+    def wait_for_executors(self, gone=frozenset()):
+        """Until each has run a task: it can only after it has registered with the service."""
+
+        def at_work():
+            executors = self.executors()
+            if len(executors) < EXECUTORS or executors.keys() & gone:
+                return False
+            if all(executors.values()):
+                return True
+            self.spark.range(0, EXECUTORS, 1, EXECUTORS).write.format("noop").mode("append").save()
+            return False
+
+        wait_until("the executors to work", at_work)
+
+    def pin(self, frame):
+        """A data frame over the RDD of this one's plan, so that reading it twice maps once."""
+        from pyspark.sql import DataFrame
+
+        rdd = frame._jdf.queryExecution().toRdd()
+        fixed = self.spark._jsparkSession.internalCreateDataFrame(rdd, frame._jdf.schema(), False)
+        return DataFrame(fixed, self.spark), rdd.getNumPartitions()
+
+    def stages(self):
+        """What each stage that has run read, by its number."""
+        gateway = self.sc._gateway
+        every = self.status().stageList(None, False, False, gateway.new_array(gateway.jvm.double, 0),
+                                        gateway.jvm.java.util.ArrayList())
+        stages = [every.apply(i) for i in range(every.size())]
+        return {s.stageId(): Reads(s) for s in stages if s.status().toString() == "COMPLETE"}
+
+    def measured(self, action):
+        """The result of an action, what its first stage read, and what all of its stages read."""
+        before = self.stages()
+        result = action()
+        new = [reads for number, reads in sorted(self.stages().items()) if number not in before]
+        return result, new[0], sum(new, Reads())
+
+    def kill_executors(self):
+        """SIGKILL to the executors' JVMs."""
+        killed = 0
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                with open(path, "rb") as f:
+                    words = f.read().decode(errors="replace").split("\0")
+            except OSError:
+                continue  # it has ended
+            if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words \
+                    and self.sc.applicationId in words:
+                os.kill(int(path.split("/")[2]), signal.SIGKILL)
+                killed += 1
+        assert killed == EXECUTORS, "found %d executors to kill" % killed
+
+    def wait_for_no_executor(self):
+        """Until dynamic allocation has removed them all and only the driver manages blocks."""
+        wait_until("the executors to go", lambda: self.scala.getExecutorMemoryStatus().size() == 1)
+
+    def swap(self, how):
+        """Returns when no executor is left of those that wrote map outputs."""
+        before = self.executors().keys()
+        if how == "idle":
+            self.wait_for_no_executor()
+        else:
+            self.kill_executors()
+            self.wait_for_executors(gone=before)
+
+
+class Reads:
+    """Shuffle and input that a stage read."""
+
+    def __init__(self, stage=None):
+        self.remote_blocks = stage.shuffleRemoteBlocksFetched() if stage else 0
+        self.remote_bytes = stage.shuffleRemoteBytesRead() if stage else 0
+        self.local_blocks = stage.shuffleLocalBlocksFetched() if stage else 0
+        self.local_bytes = stage.shuffleLocalBytesRead() if stage else 0
+        self.input_bytes = stage.inputBytes() if stage else 0
+
+    def __add__(self, other):
+        both = Reads()
+        for name in vars(both):
+            setattr(both, name, getattr(self, name) + getattr(other, name))
+        return both
+
+
+class Rows:
+    """The rows of the job and what aggregating them must give."""
+
+    def __init__(self, spark, size):
+        import pyspark.sql.functions as F
+
+        # No Python function is sent to executors: the shuffles are the JVM's.
+        number = F.col("id").cast("string")
+        self.frame = spark.range(0, size, 1, PARTITIONS).select(
+            "id", (F.col("id") % KEYS).alias("k"), F.concat(F.lit("r"), number, F.sha2(number, 256)).alias("s"))
+        self.sums = [F.count("*"), F.sum("id"), F.sum(F.length("s")), F.sum(F.crc32(F.col("s").cast("binary")))]
+        groups = self.frame.groupBy("k").agg(F.count("*").alias("c"), F.sum("id").alias("t"))
+        self.sorted = self.frame.repartition("id").join(groups, "k").select("id", "k", "c", "t") \
+            .sort(F.col("id").desc())
+        self.sorted_sums = [F.count("*"), F.sum("id"), F.sum("c"), F.sum("t"), F.sum(F.col("k") * F.col("t"))]
+
+        texts = ("r%d%s" % (i, hashlib.sha256(str(i).encode()).hexdigest()) for i in range(size))
+        pairs = [(len(s), zlib.crc32(s.encode())) for s in texts]
+        ids = size * (size - 1) // 2
+        self.want = (size, ids, sum(n for n, _ in pairs), sum(crc for _, crc in pairs))
+        count = [len(range(k, size, KEYS)) for k in range(KEYS)]
+        total = [sum(range(k, size, KEYS)) for k in range(KEYS)]
+        self.want_sorted = (size, ids, sum(c * c for c in count), sum(c * t for c, t in zip(count, total)),
+                            sum(k * c * t for k, (c, t) in enumerate(zip(count, total))))
+        self.want_first = [size - 1, size - 2, size - 3]
+
+
+def run(job, cluster, app, pause):
+    """Runs the job, and calls `pause` where somebody else may have something to do."""
+    checks = {}
+    app.wait_for_executors()
+    rows = Rows(app.spark, job.get("size", 120_000))
+    wide, wide_readers = app.pin(rows.frame.repartition("id"))
+    ordered, _ = app.pin(rows.sorted)
+    cached = None
+    if job.get("rdd"):
+        from pyspark import StorageLevel
+
+        cached = rows.frame.persist(StorageLevel.DISK_ONLY)
+        cached.count()
+
+    def read_wide():
+        return tuple(wide.agg(*rows.sums).collect()[0])
+
+    answer, _, before = app.measured(read_wide)
+    checks["right answer while the writers live"] = answer == rows.want
+
+    app.swap(job["swap"])
+    pause("swapped")
     # planning has done this in 3.5, but not in 4.3
     app.sc.setLocalProperty(BATCH_FETCH, "true")
 
@@ -384,7 +582,13 @@ def run(job, cluster, app, swapped):
         wait_until("the shuffles to go",
                    lambda: not cluster.files("shuffle_*.data") + cluster.files("shuffle_*.index"))
         checks["shuffles are removed"] = True
-    return {"checks": checks, "application": app.sc.applicationId, "before_swap": vars(before),
+    if job.get("control"):
+        try:
+            read_wide()
+            checks["failure without a service"] = False
+        except Exception as e:
+            checks["failure without a service"] = "FetchFailed" in str(e)
+    return {"checks": checks, "before_swap": vars(before),
             "after_swap": vars(after), "rdd_bytes": rdd_bytes,
             "batched_blocks": wide_reads.remote_blocks, "single_blocks": single_reads.remote_blocks}
 
@@ -411,8 +615,8 @@ def main():
     def say(event, **more):
         print(json.dumps({"event": event, **more}), file=events, flush=True)
 
-    def swapped():
-        say("swapped")
+    def pause(event):
+        say(event)
         lines.acquire()
 
     started = time.monotonic()
@@ -420,7 +624,7 @@ def main():
     try:
         app = Application(cluster, job["port"], job)
         try:
-            result = run(job, cluster, app, swapped)
+            result = run(job, cluster, app, pause)
         except Exception as e:
             traceback.print_exc()
             result = {"failed": str(e) or repr(e)}

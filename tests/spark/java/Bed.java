@@ -1,3 +1,4 @@
+import java.io.IOException;
 import java.util.HashMap;
 import java.util.Map;
 
@@ -5,7 +6,7 @@ import java.util.Map;
 final class Bed {
   private final Map<String, String> options = new HashMap<>();
 
-  /** From arguments of the form name=value. */
+  /** From arguments of the form name=value. Ends the program with its standard input. */
   Bed(String[] arguments) {
     for (String argument : arguments) {
       int equals = argument.indexOf('=');
@@ -14,6 +15,9 @@ final class Bed {
       }
       options.put(argument.substring(0, equals), argument.substring(equals + 1));
     }
+    Thread watch = new Thread(Bed::endWithInput);
+    watch.setDaemon(true);
+    watch.start();
   }
 
   String option(String name) {
@@ -64,6 +68,18 @@ final class Bed {
     Object client = Reflect.construct(type, transport, keys, secret != null, 5000L);
     Reflect.call(client, "init", option("app"));
     return client;
+  }
+
+  /** Whoever started the program may have been killed. */
+  private static void endWithInput() {
+    try {
+      while (System.in.read() >= 0) {
+        continue;
+      }
+    } catch (IOException e) {
+      System.err.println(e);
+    }
+    Runtime.getRuntime().halt(1);
   }
 
   /** One result, for whoever reads the standard output. */

@@ -5,3 +5,4 @@ pub mod peer;
 pub mod process;
 pub mod proxy;
 pub mod raw;
+pub mod spark;
