@@ -80,12 +80,14 @@ impl Blocks {
 
     /// Opens the file of `chunk` where the chunk begins.
     pub async fn open(&self, chunk: &Chunk, now: Instant) -> Result<FileSegment, BlockError> {
-        let Found { executor, traffic } = self.executor(&chunk.app_id, &chunk.exec_id, now)?;
+        let find = || self.executor(&chunk.app_id, &chunk.exec_id, now);
         match chunk.block {
+            // Of no executor, so none is looked up.
             Block::Merged => {
                 Err(BlockError { failure: Failure::NoMergeManager, kind: ErrorKind::BadRequest })
             }
             Block::Rdd { rdd_id, split } => {
+                let Found { executor, traffic } = find()?;
                 let file = place(&executor, &BlockId::Rdd { rdd: rdd_id, split })?;
                 let (roots, disk) = (self.roots.clone(), self.disks.disk(&file.dir));
                 let opened = disk.run(move || open_rdd_block(&roots, &file)).await;
@@ -93,6 +95,7 @@ impl Blocks {
                 Ok(FileSegment { file: Some(open), segment, path, disk, traffic })
             }
             Block::Shuffle { shuffle_id, map_id, start, end } => {
+                let Found { executor, traffic } = find()?;
                 let output = MapOutput::of(&executor, shuffle_id, map_id)?;
                 let key = (chunk.app_id.clone(), chunk.exec_id.clone(), shuffle_id, map_id);
                 let (roots, indexes) = (self.roots.clone(), self.indexes.clone());
@@ -367,6 +370,7 @@ impl MapOutput {
     }
 }
 
+/// Of what there is of `segment`: a file that lost its end is damaged, and its checksum shows it.
 fn checksum(data: &File, segment: Segment, algorithm: Algorithm) -> std::io::Result<i64> {
     let mut sum = Checksummer::new(algorithm);
     let mut buffer = vec![0; CHECKSUM_BUFFER];
@@ -374,9 +378,15 @@ fn checksum(data: &File, segment: Segment, algorithm: Algorithm) -> std::io::Res
     while at < segment.end() {
         let left = usize::try_from(segment.end() - at).unwrap_or(usize::MAX);
         let piece = &mut buffer[..left.min(CHECKSUM_BUFFER)];
-        data.read_exact_at(piece, at)?;
-        sum.update(piece);
-        at += piece.len() as u64;
+        match data.read_at(piece, at) {
+            Ok(0) => break,
+            Ok(read) => {
+                sum.update(&piece[..read]);
+                at += read as u64;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(sum.value())
 }

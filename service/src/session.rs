@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -164,7 +165,7 @@ impl Session {
                 // The data is under way already and nobody wants it, so the connection ends.
                 let failure = match Message::decode(meta) {
                     Ok(Message::PushBlockStream(_)) => Failure::NoMergeManager,
-                    Ok(message) => Failure::UnexpectedUpload(brief(&message)),
+                    Ok(message) => Failure::UnexpectedUpload(message.name()),
                     Err(error) => error.into(),
                 };
                 Step::Close(Some(Answer::Frame(self.refuse(id, &failure))))
@@ -226,7 +227,7 @@ impl Session {
             }
             Message::FinalizeShuffleMerge(_) => Err(Failure::NoMergeManager),
             Message::RemoveShuffleMerge(_) => Err(Failure::NoMergedRemove),
-            other => Err(Failure::UnexpectedMessage(brief(&other))),
+            other => Err(Failure::UnexpectedMessage(other.name())),
         };
         Step::Answer(Answer::Frame(match reply {
             Ok(body) => Frame::RpcResponse { id, body },
@@ -350,14 +351,15 @@ impl Session {
     }
 
     fn local_dirs(&self, message: &GetLocalDirsForExecutors) -> Result<Bytes, Failure> {
-        if message.exec_ids.iter().any(|id| id == MERGER) {
-            return Err(Failure::NoMergeManager);
-        }
-        let found = self.shared.registry.executors(&message.app_id, message.exec_ids.iter());
+        let exec_ids = message.exec_ids.iter().filter(|id| *id != MERGER);
+        let found = self.shared.registry.executors(&message.app_id, exec_ids);
         let executors = found.map_err(|exec_id| Failure::ExecutorNotRegistered {
             app_id: message.app_id.clone(),
             exec_id,
         })?;
+        if message.exec_ids.iter().any(|id| id == MERGER) {
+            return Err(Failure::NoMergeManager);
+        }
         let dirs: LocalDirsForExecutors = executors
             .iter()
             .map(|(id, executor): (&ExecId, _)| {
@@ -394,25 +396,17 @@ fn kind_of(error: &DecodeError) -> ErrorKind {
     }
 }
 
-/// `<streamId>_<chunkIndex>`.
+/// `<streamId>_<chunkIndex>`. As in Spark the numbers are read before anything is missed, and what
+/// follows them is not looked at.
 fn parse_stream_name(name: &str) -> Result<StreamChunkId, Failure> {
-    let mut parts = name.trim_end_matches('_').split('_');
-    let (Some(stream), Some(chunk), None) = (parts.next(), parts.next(), parts.next()) else {
-        return Err(Failure::IllegalArgument(
-            "Stream id and chunk index should be specified.".to_owned(),
-        ));
-    };
-    let stream = stream.parse().map_err(|_| Failure::NotANumber(stream.to_owned()))?;
-    let chunk = chunk.parse().map_err(|_| Failure::NotANumber(chunk.to_owned()))?;
-    Ok(StreamChunkId { stream: StreamId(stream), chunk })
-}
-
-/// A message's name and fields in one bounded line.
-fn brief(message: &Message) -> String {
-    const LIMIT: usize = 500;
-    let text = format!("{message:?}");
-    match text.char_indices().nth(LIMIT) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+    fn number<N: FromStr>(part: Option<&str>) -> Result<N, Failure> {
+        let missing = "Stream id and chunk index should be specified.";
+        let text = part.ok_or_else(|| Failure::IllegalArgument(missing.to_owned()))?;
+        text.parse().map_err(|_| Failure::NotANumber(text.to_owned()))
     }
+    // Java's split drops empty parts at the end.
+    let mut parts = name.trim_end_matches('_').split('_');
+    let stream = StreamId(number(parts.next())?);
+    let chunk = number(parts.next())?;
+    Ok(StreamChunkId { stream, chunk })
 }

@@ -24,10 +24,10 @@ pub enum Failure {
     },
     /// The payload cannot be read.
     Undecodable(DecodeError),
-    /// A message that a shuffle service does not serve; its name and fields.
-    UnexpectedMessage(String),
+    /// A message that a shuffle service does not serve; its name.
+    UnexpectedMessage(&'static str),
     /// The same, announced by an upload.
-    UnexpectedUpload(String),
+    UnexpectedUpload(&'static str),
     /// Push shuffle, which needs a merge manager.
     NoMergeManager,
     /// The removal of merged blocks, which needs one too.
@@ -76,9 +76,9 @@ impl Failure {
             | Self::IndexNotOpened { .. }
             | Self::BadFile(_)
             | Self::Internal(_) => "java.lang.RuntimeException",
-            Self::Undecodable(DecodeError::UnknownType(_)) | Self::IllegalArgument(_) => {
-                "java.lang.IllegalArgumentException"
-            }
+            Self::Undecodable(DecodeError::UnknownType(_))
+            | Self::IllegalArgument(_)
+            | Self::UnknownStream(_) => "java.lang.IllegalArgumentException",
             Self::Undecodable(_) => "java.lang.IndexOutOfBoundsException",
             Self::UnexpectedMessage(_)
             | Self::UnexpectedUpload(_)
@@ -86,8 +86,7 @@ impl Failure {
             | Self::NoMergedRemove => "java.lang.UnsupportedOperationException",
             Self::NotANumber(_) => "java.lang.NumberFormatException",
             Self::NoBlocks => "java.lang.ArrayIndexOutOfBoundsException",
-            Self::UnknownStream(_)
-            | Self::OutOfOrderChunk { .. }
+            Self::OutOfOrderChunk { .. }
             | Self::ChunkBeyondEnd(_)
             | Self::ChunkNotFound
             | Self::ChunkTooLarge { .. } => "java.lang.IllegalStateException",
@@ -184,11 +183,11 @@ mod tests {
                 "java.lang.IndexOutOfBoundsException: empty message",
             ),
             (
-                Failure::UnexpectedMessage("UploadBlock".into()),
+                Failure::UnexpectedMessage("UploadBlock"),
                 "java.lang.UnsupportedOperationException: Unexpected message: UploadBlock",
             ),
             (
-                Failure::UnexpectedUpload("UploadBlockStream".into()),
+                Failure::UnexpectedUpload("UploadBlockStream"),
                 "java.lang.UnsupportedOperationException: Unexpected message with #receiveStream: \
                  UploadBlockStream",
             ),
@@ -210,7 +209,7 @@ mod tests {
             ),
             (
                 Failure::UnknownStream(StreamId(1)),
-                "java.lang.IllegalStateException: Unknown stream ID.",
+                "java.lang.IllegalArgumentException: Unknown stream ID.",
             ),
             (
                 Failure::OutOfOrderChunk { chunk: 2, expected: 1 },

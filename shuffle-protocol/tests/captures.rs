@@ -113,7 +113,7 @@ fn refusals_have_the_first_line_that_spark_gives() {
         Failure::IllegalArgument("Unexpected block id format: bogus_1".into()),
         // Java prints an object's class and hash here, and no path's reason; ours go on where
         // these end.
-        Failure::UnexpectedMessage(String::new()),
+        Failure::UnexpectedMessage(""),
         Failure::IndexNotOpened {
             path: "/tmp/bed/d1/blockmgr-bbbb/3c/shuffle_3_99_0.index".into(),
             reason: String::new(),
