@@ -27,7 +27,7 @@ enum Command {
         #[arg(value_name = "ID")]
         id: String,
 
-        /// How to print it: JSON has exact numbers (milliseconds, bytes)
+        /// Print it otherwise than for people
         #[arg(short, long, value_enum, value_name = "FORMAT")]
         output: Option<Format>,
     },
@@ -35,7 +35,7 @@ enum Command {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Format {
-    /// JSON
+    /// JSON with exact numbers (milliseconds, bytes)
     Json,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Apps {
     #[command(flatten)]
     admin: AdminArgs,
 
-    /// How to print them: more columns, or JSON with exact numbers (milliseconds, bytes)
+    /// Print them otherwise than as a short table
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 
@@ -41,7 +41,7 @@ pub(crate) struct Apps {
 pub(crate) enum Format {
     /// A table with every column
     Wide,
-    /// JSON
+    /// JSON with exact numbers (milliseconds, bytes) and what `--all` adds
     Json,
 }
 

@@ -9,7 +9,7 @@ use shuffle_protocol::block_id::BlockId;
 use shuffle_protocol::checksum::{Algorithm, CorruptionCause};
 use shuffle_protocol::message::DiagnoseCorruption;
 use shuffled_client::{
-    Checksummed, Discard, Fetch as Fetching, FetchRequest, Fetched, FileSink, InvalidFetch,
+    BlockError, Checksummed, Discard, FetchRequest, Fetched, FileSink, InvalidFetch,
     ShuffleServiceClient,
 };
 
@@ -61,6 +61,13 @@ struct Got {
     checksum: i64,
 }
 
+/// Blocks that were printed.
+#[derive(Default)]
+struct Tally {
+    all: u64,
+    failed: u64,
+}
+
 impl Fetch {
     /// Runs the command.
     pub(crate) async fn run(self) -> anyhow::Result<()> {
@@ -79,69 +86,102 @@ impl Fetch {
         let filter = settings::log_filter(&raw, &settings.log_filter)?;
         settings::start_log(&raw, settings.log_format, filter);
         let client = ShuffleServiceClient::new(server, settings::client_options(&settings));
+        if let Some(out) = &self.out {
+            tokio::fs::create_dir_all(out)
+                .await
+                .with_context(|| format!("cannot create {}", out.display()))?;
+        }
+
+        let mut tally = Tally::default();
+        let refused = self.round(&client, blocks, algorithm, &mut tally).await?;
+        // With a block that is refused, those behind it are: one by one shows which is the bad one.
+        for block in refused {
+            self.round(&client, vec![block], algorithm, &mut tally).await?;
+        }
+        if tally.failed > 0 {
+            bail!("{} of {} failed", tally.failed, human::count(tally.all, "block"));
+        }
+        Ok(())
+    }
+
+    /// Fetches blocks and prints a line for each, but for those that may be good and were refused
+    /// because of another one.
+    async fn round(
+        &self,
+        client: &ShuffleServiceClient,
+        blocks: Vec<BlockId>,
+        algorithm: Algorithm,
+        tally: &mut Tally,
+    ) -> anyhow::Result<Vec<BlockId>> {
+        let several = blocks.len() > 1;
         let request = FetchRequest {
             app_id: self.app.as_str().into(),
             exec_id: self.exec.as_str().into(),
             blocks,
         };
-        let invalid = |error: InvalidFetch| wrong(error.to_string());
+        let invalid = |error: InvalidFetch| WrongUsage(error.to_string());
+        let mut refused = Vec::new();
+        let mut report = async |block: BlockId, result: Result<Got, BlockError>| match result {
+            Err(BlockError::Refused { .. }) if several => {
+                refused.push(block);
+                Ok(())
+            }
+            result => self.report(client, &block, result, algorithm, tally).await,
+        };
         match &self.out {
             Some(out) => {
-                tokio::fs::create_dir_all(out)
-                    .await
-                    .with_context(|| format!("cannot create {}", out.display()))?;
                 let out = out.clone();
                 let file = move |block: &BlockId| {
                     Checksummed::new(FileSink::new(out.join(block.to_string())), algorithm)
                 };
-                let fetching = client.fetch_to(request, file).map_err(invalid)?;
-                let got = |((path, length), checksum)| Got { path: Some(path), length, checksum };
-                self.report(&client, fetching, algorithm, got).await
+                let mut fetching = client.fetch_to(request, file).map_err(invalid)?;
+                while let Some(Fetched { block, result }) = fetching.next().await {
+                    let got =
+                        |((path, length), checksum)| Got { path: Some(path), length, checksum };
+                    report(block, result.map(got)).await?;
+                }
             }
             None => {
                 let sink = move |_: &BlockId| Checksummed::new(Discard::default(), algorithm);
-                let fetching = client.fetch_to(request, sink).map_err(invalid)?;
-                let got = |(length, checksum)| Got { path: None, length, checksum };
-                self.report(&client, fetching, algorithm, got).await
+                let mut fetching = client.fetch_to(request, sink).map_err(invalid)?;
+                while let Some(Fetched { block, result }) = fetching.next().await {
+                    let got = |(length, checksum)| Got { path: None, length, checksum };
+                    report(block, result.map(got)).await?;
+                }
             }
         }
+        Ok(refused)
     }
 
-    /// One line for each block, as soon as it is here.
-    async fn report<T>(
+    /// One line for a block.
+    async fn report(
         &self,
         client: &ShuffleServiceClient,
-        mut fetching: Fetching<T>,
+        block: &BlockId,
+        result: Result<Got, BlockError>,
         algorithm: Algorithm,
-        got: impl Fn(T) -> Got,
+        tally: &mut Tally,
     ) -> anyhow::Result<()> {
-        let (mut all, mut failed) = (0_u64, 0_u64);
-        while let Some(Fetched { block, result }) = fetching.next().await {
-            let verdict = match result.map(&got) {
-                Ok(Got { path, length, checksum }) => {
-                    let checked = if self.verify {
-                        self.check(client, &block, algorithm, checksum).await
-                    } else {
-                        Ok(String::new())
-                    };
-                    let path = path.map(|p| format!(" to {}", p.display())).unwrap_or_default();
-                    checked.map(|checked| format!("{}{path}{checked}", human::bytes(length)))
-                }
-                Err(error) => Err(error.to_string()),
-            };
-            all += 1;
-            print(&match verdict {
-                Ok(good) => format!("ok      {block}  {good}\n"),
-                Err(bad) => {
-                    failed += 1;
-                    format!("FAILED  {block}  {}\n", human::name(&bad))
-                }
-            })?;
-        }
-        if failed > 0 {
-            bail!("{failed} of {} failed", human::count(all, "block"));
-        }
-        Ok(())
+        let verdict = match result {
+            Ok(Got { path, length, checksum }) => {
+                let checked = if self.verify {
+                    self.check(client, block, algorithm, checksum).await
+                } else {
+                    Ok(String::new())
+                };
+                let path = path.map(|p| format!(" to {}", p.display())).unwrap_or_default();
+                checked.map(|checked| format!("{}{path}{checked}", human::bytes(length)))
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        tally.all += 1;
+        print(&match verdict {
+            Ok(good) => format!("ok      {block}  {good}\n"),
+            Err(bad) => {
+                tally.failed += 1;
+                format!("FAILED  {block}  {}\n", human::name(&bad))
+            }
+        })
     }
 
     /// Compares the checksum of what arrived with what the executor wrote.

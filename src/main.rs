@@ -15,7 +15,7 @@ mod table;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::output::ReaderGone;
 use crate::settings::WrongUsage;
@@ -25,7 +25,7 @@ use crate::settings::WrongUsage;
 /// Runs beside every agent, serves the shuffle files of executors that are gone, and removes an
 /// application's directories when its driver's heartbeats stop, and only then.
 #[derive(Debug, Parser)]
-#[command(name = "shuffled", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "shuffled", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -45,7 +45,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&anyhow::Error::from(error).context("cannot start threads")),
@@ -68,6 +68,17 @@ fn main() -> ExitCode {
         Err(error) if error.is::<ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => report(&error),
     }
+}
+
+/// Reads the command line; where that is wrong, or asks for help, the process ends here.
+fn parse() -> Cli {
+    let matches = with_exit_codes(Cli::command()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// The help of every command ends with them.
+fn with_exit_codes(command: clap::Command) -> clap::Command {
+    command.after_help(EXIT_CODES).mut_subcommands(with_exit_codes)
 }
 
 /// One line for an error and its causes, and the exit code that goes with it.

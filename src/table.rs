@@ -17,7 +17,7 @@ pub(crate) fn new<const N: usize>(head: [&str; N]) -> Table {
     table.set_header(head);
     if !std::io::stdout().is_terminal() {
         table.column_iter_mut().for_each(|column| {
-            column.set_padding((0, 1));
+            column.set_padding((0, 2));
         });
     }
     table

@@ -140,10 +140,20 @@ impl ServiceProcess {
     }
 
     /// Asks it to stop and waits for its end.
-    pub fn stop(mut self) -> std::process::ExitStatus {
+    pub fn stop(self) -> std::process::ExitStatus {
+        self.ask_to_stop();
+        self.wait()
+    }
+
+    /// Asks it to stop.
+    pub fn ask_to_stop(&self) {
         let pid = self.pid().to_string();
         let killed = Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs");
         assert!(killed.success(), "the service was gone already");
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> std::process::ExitStatus {
         self.child.wait().expect("it is our child")
     }
 }
