@@ -78,13 +78,15 @@ pub struct Found {
     pub traffic: Arc<Traffic>,
 }
 
-/// The outcome of a registration.
+/// The outcome of a driver's registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Registered {
-    /// Nobody was known by that id.
+pub enum DriverRegistered {
+    /// No driver was known.
     New,
-    /// It replaced an earlier one.
-    Again,
+    /// The same from the same host: a driver that makes sure, as our client does now and then.
+    Repeated,
+    /// It replaced one with this timeout, or of another host.
+    Replaced(HeartbeatTimeout),
 }
 
 /// The outcome of a heartbeat.
@@ -234,12 +236,18 @@ impl AppRegistry {
         timeout: HeartbeatTimeout,
         from: SocketAddr,
         now: Instant,
-    ) -> Registered {
+    ) -> DriverRegistered {
         self.with_app(app_id, now, |app| {
-            let again = app.life.driver().is_some();
+            let before = app.life.driver().map(|driver| driver.timeout);
+            let host_before = app.driver_addr.replace(from).map(|addr| addr.ip());
             app.life.handle_driver(timeout, now);
-            app.driver_addr = Some(from);
-            if again { Registered::Again } else { Registered::New }
+            match before {
+                None => DriverRegistered::New,
+                Some(before) if before == timeout && host_before == Some(from.ip()) => {
+                    DriverRegistered::Repeated
+                }
+                Some(before) => DriverRegistered::Replaced(before),
+            }
         })
     }
 
@@ -263,7 +271,7 @@ impl AppRegistry {
         exec_id: ExecId,
         executor: Executor,
         now: Instant,
-    ) -> Registered {
+    ) {
         self.with_app(app_id, now, |app| {
             app.life.handle_use(now);
             let mut claims = lock(&self.claims);
@@ -271,11 +279,8 @@ impl AppRegistry {
                 claims.add(Path::new(dir.path()), app.generation);
                 app.dirs.insert(dir.clone());
             }
-            match app.executors.insert(exec_id, Arc::new(executor)) {
-                None => Registered::New,
-                Some(_) => Registered::Again,
-            }
-        })
+            app.executors.insert(exec_id, Arc::new(executor));
+        });
     }
 
     /// Looks an executor up because its files are about to be read.
@@ -515,8 +520,8 @@ mod tests {
         let register = |exec: &str, dirs: &[&str], at| {
             registry.register_executor(&app, exec.into(), executor(dirs), at)
         };
-        assert_eq!(register("1", &["/d0/blockmgr-1", "/d1/blockmgr-1"], start), Registered::New);
-        assert_eq!(register("1", &["/d0/blockmgr-2"], start), Registered::Again);
+        register("1", &["/d0/blockmgr-1", "/d1/blockmgr-1"], start);
+        register("1", &["/d0/blockmgr-2"], start);
         register("2", &["/d1/blockmgr-3"], start + TIMEOUT);
         let gone = expire(&registry, start + LATER);
         assert_eq!(gone.len(), 1);
@@ -539,6 +544,20 @@ mod tests {
         assert_eq!(expire(&registry, start + LATER + LATER).len(), 1);
         assert_eq!(registry.heartbeat(&app, start + LATER + LATER), Beat::Expired);
         assert!(!registry.contains(&app), "a late heartbeat registers nothing");
+    }
+
+    #[test]
+    fn a_registration_that_changes_nothing_is_told_from_one_that_does() {
+        let registry = AppRegistry::default();
+        let (app, now) = (AppId::from("a"), Instant::now());
+        let elsewhere: SocketAddr = "127.0.0.2:4000".parse().unwrap();
+        let other_port: SocketAddr = "127.0.0.1:4001".parse().unwrap();
+        let timeout = HeartbeatTimeout::from(TIMEOUT);
+        let register = |timeout, from| registry.register_driver(&app, timeout, from, now);
+        assert_eq!(register(timeout, addr()), DriverRegistered::New);
+        assert_eq!(register(timeout, other_port), DriverRegistered::Repeated);
+        assert_eq!(register(timeout, elsewhere), DriverRegistered::Replaced(timeout));
+        assert_eq!(register(LATER.into(), elsewhere), DriverRegistered::Replaced(timeout));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use shuffle_protocol::message::{
 use shuffle_protocol::{AppId, ExecId, HeartbeatTimeout, RequestId, StreamId};
 use tracing::{debug, info, warn};
 
-use crate::apps::{AppRegistry, Beat, Executor, Registered};
+use crate::apps::{AppRegistry, Beat, DriverRegistered, Executor};
 use crate::dirs::LocalRoots;
 use crate::log_limit::LogLimit;
 use crate::metrics::{ErrorKind, Metrics};
@@ -322,12 +322,15 @@ impl Session {
         let app_id = &message.app_id;
         let timeout = HeartbeatTimeout::from_wire(message.heartbeat_timeout_ms)?;
         match self.shared.registry.register_driver(app_id, timeout, self.peer, now) {
-            Registered::New => {
+            DriverRegistered::New => {
                 info!(peer = %self.peer, app = %app_id, heartbeat_timeout = %timeout,
                     "Registered driver");
             }
-            Registered::Again => {
-                warn!(peer = %self.peer, app = %app_id, heartbeat_timeout = %timeout,
+            DriverRegistered::Repeated => {
+                debug!(peer = %self.peer, app = %app_id, "Driver registered again");
+            }
+            DriverRegistered::Replaced(before) => {
+                warn!(peer = %self.peer, app = %app_id, heartbeat_timeout = %timeout, %before,
                     "Received a registration request from an app that was already registered");
             }
         }
