@@ -8,6 +8,7 @@ mod demo;
 mod driver;
 mod fetch;
 mod human;
+mod log;
 mod output;
 mod serve;
 mod settings;

@@ -15,6 +15,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::log::OneLine;
+
 /// An error that exits with 2: of the command line or the configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -141,9 +143,10 @@ pub(crate) fn log_filter(raw: &RawConfig, filter: &str) -> Result<EnvFilter, Wro
 /// Sends the log to standard error, and begins it with what is probably not meant in the
 /// configuration.
 pub(crate) fn start_log(raw: &RawConfig, format: LogFormat, filter: EnvFilter) {
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let colours = io::stderr().is_terminal() && format == LogFormat::Text;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(OneLine { colours });
     match format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).finish().init(),
+        LogFormat::Text => log.with_ansi(colours).finish().init(),
         LogFormat::Json => log.json().flatten_event(true).finish().init(),
     }
     for warning in raw.warnings() {
