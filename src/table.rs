@@ -1,16 +1,16 @@
-//! Columns: with lines around them on a terminal, plain in a pipe.
+//! Columns: with lines around them on a terminal, plain in a pipe. Never broken to fit: an id or a
+//! path is there to be copied.
 
 use std::io::IsTerminal as _;
 
 use comfy_table::presets::{NOTHING, UTF8_FULL_CONDENSED};
-use comfy_table::{Cell, Color, ContentArrangement, Table};
+use comfy_table::{Cell, Color, Table};
 
 /// An empty table with this head.
 pub(crate) fn new<const N: usize>(head: [&str; N]) -> Table {
     let mut table = Table::new();
     if std::io::stdout().is_terminal() {
         table.load_style(UTF8_FULL_CONDENSED);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
     } else {
         table.load_style(NOTHING);
     }
