@@ -70,7 +70,8 @@ impl RawClient {
         }
     }
 
-    async fn try_next(&mut self) -> std::result::Result<Option<Answer>, ReadError> {
+    /// The next frame and its bytes, for services that may send what is none.
+    pub async fn try_next(&mut self) -> std::result::Result<Option<Answer>, ReadError> {
         let frame = match self.framed.next().await.transpose()? {
             None => return Ok(None),
             Some(Event::Frame(frame)) => frame,

@@ -1,0 +1,127 @@
+//! `divergences.toml`: where ours answers otherwise than Spark's service, and why.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    divergence: Vec<Divergence>,
+}
+
+/// One reason to differ, in one or several cases.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Divergence {
+    /// Names of cases; with a `*` at the end, of all that begin so.
+    cases: Vec<String>,
+    /// `3.5.9` or `4.3.0` when ours differs from that one only.
+    reference: Option<String>,
+    /// Part of what Spark's service does.
+    jvm: String,
+    /// Part of what ours does.
+    ours: String,
+    /// Why that is right.
+    reason: String,
+}
+
+/// Something that ours does otherwise.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    /// After what.
+    pub(crate) step: String,
+    /// What Spark's service does.
+    pub(crate) jvm: String,
+    /// What ours does.
+    pub(crate) ours: String,
+}
+
+/// Holds differences against the file.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    entries: Vec<Divergence>,
+    used: BTreeSet<(usize, String, String)>,
+    unlisted: String,
+}
+
+impl Ledger {
+    pub(crate) fn read() -> Self {
+        let file: File =
+            toml::from_str(include_str!("divergences.toml")).expect("the ledger is TOML");
+        for entry in &file.divergence {
+            let why = entry.reason.trim();
+            assert!(why.len() > 20, "{:?} differ without a reason", entry.cases);
+        }
+        Self { entries: file.divergence, used: BTreeSet::new(), unlisted: String::new() }
+    }
+
+    /// In a case, ours differs from `reference`.
+    pub(crate) fn note(&mut self, case: &str, reference: &str, difference: &Difference) {
+        let Difference { step, jvm, ours } = difference;
+        let listed = self.entries.iter().position(|entry| {
+            entry.cases.iter().any(|name| matches(name, case))
+                && entry.reference.as_deref().is_none_or(|only| only == reference)
+                && jvm.contains(&entry.jvm)
+                && ours.contains(&entry.ours)
+        });
+        match listed {
+            Some(entry) => {
+                self.used.insert((entry, case.to_owned(), reference.to_owned()));
+            }
+            None => {
+                let (jvm, ours) = (brief(jvm), brief(ours));
+                let _ = writeln!(
+                    self.unlisted,
+                    "{case}, {step}\n  {reference}: {jvm}\n  ours:  {ours}"
+                );
+            }
+        }
+    }
+
+    /// Fails on differences that are not in the file, and on entries of it that are none. `ran` are
+    /// all cases, each with the references it was held against.
+    pub(crate) fn settle(self, ran: &[(String, Vec<&str>)]) {
+        let mut stale = String::new();
+        for (at, entry) in self.entries.iter().enumerate() {
+            for name in &entry.cases {
+                let mut held = ran
+                    .iter()
+                    .filter(|(case, _)| matches(name, case))
+                    .flat_map(|(case, references)| references.iter().map(move |of| (case, *of)))
+                    .filter(|(_, of)| entry.reference.as_deref().is_none_or(|only| only == *of))
+                    .peekable();
+                if held.peek().is_none() {
+                    let _ = writeln!(stale, "{name}: no such case is held against {entry:?}");
+                }
+                for (case, reference) in held {
+                    if !self.used.contains(&(at, case.clone(), reference.to_owned())) {
+                        let Divergence { jvm, ours, .. } = entry;
+                        let _ = writeln!(
+                            stale,
+                            "{case} at {reference}: not jvm = {jvm:?}, ours = {ours:?}"
+                        );
+                    }
+                }
+            }
+        }
+        assert!(
+            self.unlisted.is_empty() && stale.is_empty(),
+            "differences that divergences.toml does not list:\n{}\nentries that are no \
+             difference:\n{stale}",
+            self.unlisted
+        );
+    }
+}
+
+fn matches(name: &str, case: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(start) => case.starts_with(start),
+        None => name == case,
+    }
+}
+
+fn brief(text: &str) -> String {
+    text.chars().take(300).collect()
+}
