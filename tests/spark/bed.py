@@ -175,12 +175,14 @@ class Application:
                 "spark.dynamicAllocation.minExecutors": "0",
                 "spark.dynamicAllocation.initialExecutors": EXECUTORS,
                 "spark.dynamicAllocation.maxExecutors": EXECUTORS,
-                "spark.dynamicAllocation.executorIdleTimeout": "2s",
-                "spark.dynamicAllocation.cachedExecutorIdleTimeout": "2s",
+                "spark.dynamicAllocation.executorIdleTimeout": "4s",
+                "spark.dynamicAllocation.cachedExecutorIdleTimeout": "4s",
                 "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
             })
         if job.get("rdd"):
             conf["spark.shuffle.service.fetch.rdd.enabled"] = "true"
+            # else an executor learns from the driver where such a block is, and reads the file itself
+            conf["spark.storage.localDiskByExecutors.cacheSize"] = "0"
         if job.get("remove"):
             conf["spark.shuffle.service.removeShuffle"] = "true"
         conf.update(job.get("conf", {}))
@@ -393,6 +395,7 @@ def run(job, cluster, app, pause):
             read_wide()
             checks["failure without a service"] = False
         except Exception as e:
+            traceback.print_exc()
             checks["failure without a service"] = "FetchFailed" in str(e)
     return {"checks": checks, "before_swap": vars(before),
             "after_swap": vars(after), "rdd_bytes": rdd_bytes,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
 
 use test_support::process::{ServiceCommand, ServiceProcess};
 use test_support::spark::{JvmService, Kind, SPARK_3};
@@ -50,6 +51,16 @@ impl Service {
             Self::Ours(service) => service.root(),
             Self::Jvm(service) => service.root(),
         }
+    }
+
+    /// Kills it, and leaves its directories.
+    pub(crate) fn kill(&self) {
+        let pid = match self {
+            Self::Ours(service) => service.pid(),
+            Self::Jvm(service) => service.pid(),
+        };
+        let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        assert!(killed.is_ok_and(|status| status.success()), "the service was gone already");
     }
 
     /// Spark's own service shows its figures to nobody.

@@ -202,7 +202,7 @@ impl Application {
 
     /// Waits for its end.
     #[must_use]
-    pub fn result(mut self) -> JobResult {
+    pub fn result(&mut self) -> JobResult {
         let line = self.program.next();
         assert_eq!(line["event"], "result", "{line}");
         self.program.wait();
