@@ -51,7 +51,8 @@ impl Demo {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         // From here on nothing ends this without the cleaning up.
         let mut signals = Signals::new()?;
-        let work = TempDir::with_prefix("shuffled-demo-").context("no temporary directory")?;
+        let work = TempDir::with_prefix("shuffled-demo-")
+            .context("cannot create a temporary directory; TMPDIR says where")?;
         let outcome = in_directory(work.path(), &mut signals).await;
         work.close().context("cannot remove the temporary directory")?;
         outcome?;

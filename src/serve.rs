@@ -1,6 +1,5 @@
 //! `shuffled serve`: runs the service.
 
-use anyhow::Context as _;
 use clap::Args;
 use shuffled_service::server::{Addresses, Server};
 use tokio_util::sync::CancellationToken;
@@ -33,8 +32,9 @@ impl Serve {
         let server = Server::bind(config)?;
         let Addresses { shuffle, admin } = server.addresses();
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
-        print(&format!("ready shuffle={shuffle} admin={admin}\n"))
-            .context("cannot write to standard output")?;
+        if let Err(error) = print(&format!("ready shuffle={shuffle} admin={admin}\n")) {
+            warn!(%error, "Nobody reads that it is ready");
+        }
 
         let stop = CancellationToken::new();
         let running = server.run(stop.clone());

@@ -48,10 +48,15 @@ fn cleans_up_when_it_is_interrupted() {
 }
 
 #[test]
-fn cleans_up_when_its_reader_goes_away() {
+fn says_where_it_cannot_work() {
     let (tmp, mut command) = demo();
-    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    command.env("TMPDIR", tmp.path().join("missing"));
+    Running::start(command).end().expect(1).complains(&["TMPDIR", "missing"]);
+}
+
+#[test]
+fn cleans_up_when_its_reader_goes_away() {
+    let (tmp, command) = demo();
+    assert_eq!(Running::start_unread(command).end().expect(0).err, "");
     assert_empty(&tmp);
 }

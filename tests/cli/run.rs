@@ -99,7 +99,16 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts it.
-    pub(crate) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(command: Command) -> Self {
+        Self::start_read(command, true)
+    }
+
+    /// Starts it with a standard output whose reader is gone.
+    pub(crate) fn start_unread(command: Command) -> Self {
+        Self::start_read(command, false)
+    }
+
+    fn start_read(mut command: Command, read: bool) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -108,12 +117,16 @@ impl Running {
         let stdout = child.stdout.take().expect("it is piped");
         let mut stderr = child.stderr.take().expect("it is piped");
         let (sender, lines) = channel();
-        spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // The test may have seen enough.
-                let _ = sender.send(line);
-            }
-        });
+        if read {
+            spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    // The test may have seen enough.
+                    let _ = sender.send(line);
+                }
+            });
+        } else {
+            drop((stdout, sender));
+        }
         let err = spawn(move || {
             let mut text = Vec::new();
             let _ = stderr.read_to_end(&mut text);

@@ -35,6 +35,20 @@ fn is_ready_when_it_says_so_and_ends_with_0_when_told() {
 }
 
 #[test]
+fn serves_also_when_nobody_reads_that_it_is_ready() {
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = held.local_addr().unwrap();
+    drop(held);
+    let admin_text = admin.to_string();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--admin", &admin_text];
+    let serve = Running::start_unread(shuffled(&args));
+    wait_for("the service", || TcpStream::connect(admin).ok());
+    assert_eq!(http_get(admin, "/readyz").0, 200);
+    serve.signal("TERM");
+    serve.end().expect(0).complains(&["Nobody reads that it is ready"]);
+}
+
+#[test]
 fn admin_http_can_be_off() {
     let mut serve =
         Running::start(shuffled(&["serve", "--listen", "127.0.0.1:0", "--admin", "off"]));
