@@ -78,17 +78,17 @@ fn run_application(version: &str, job: Value) {
 
 /// As Spark 2.4: OpenBlocks with names.
 #[test]
-fn executor_of_spark_3_with_the_old_fetch_protocol() {
+fn spark_3_executor_with_the_old_fetch_protocol() {
     run_executor(SPARK_3, &STEPS.replace("batch,", ""), true);
 }
 
 #[test]
-fn executor_of_spark_3() {
+fn spark_3_executor() {
     run_executor(SPARK_3, STEPS, false);
 }
 
 #[test]
-fn executor_of_spark_4() {
+fn spark_4_executor() {
     run_executor(SPARK_4, STEPS, false);
 }
 
@@ -109,10 +109,9 @@ fn run_executor(version: &str, steps: &str, old_fetch_protocol: bool) {
     assert!(unknown.is_some_and(|check| check.detail.contains(&words)), "{unknown:?}");
 }
 
-/// SPARK-12583 and what it asks for: the driver lives as long as its heartbeats come, whatever its
-/// connections do.
+/// The driver lives as long as its heartbeats come, whatever its connections do.
 #[test]
-fn mesos_driver_lives_by_its_heartbeats_alone() {
+fn spark_12583_mesos_driver_lives_by_its_heartbeats_alone() {
     let service = Service::start(
         SPARK_3,
         &[("spark.shuffle.io.connectionTimeout", "2s"), ("spark.shuffle.cleaner.interval", "1s")],
