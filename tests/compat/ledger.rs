@@ -27,6 +27,34 @@ pub(crate) struct Divergence {
     reason: String,
 }
 
+/// Steps and what came of them.
+pub(crate) type Transcript = Vec<(String, Vec<String>)>;
+
+/// The outcome that ends a connection.
+pub(crate) const CLOSED: &str = "closed";
+
+/// Where two transcripts differ. Once only one of the services has closed the connection, what
+/// follows cannot be compared.
+pub(crate) fn differences(jvm: &Transcript, ours: &Transcript) -> Vec<Difference> {
+    let mut differences = Vec::new();
+    for ((step, jvm), (_, ours)) in jvm.iter().zip(ours) {
+        for at in 0..jvm.len().max(ours.len()) {
+            let outcome = |outcomes: &[String]| outcomes.get(at).cloned();
+            let [jvm, ours] =
+                [jvm, ours].map(|all| outcome(all).unwrap_or_else(|| "nothing".to_owned()));
+            if jvm == ours {
+                continue;
+            }
+            let closed = jvm == CLOSED || ours == CLOSED;
+            differences.push(Difference { step: step.clone(), jvm, ours });
+            if closed {
+                return differences;
+            }
+        }
+    }
+    differences
+}
+
 /// Something that ours does otherwise.
 #[derive(Debug)]
 pub(crate) struct Difference {
@@ -47,14 +75,17 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn read() -> Self {
+    /// The entries for the cases that are `ours` to judge.
+    pub(crate) fn read(ours: impl Fn(&str) -> bool) -> Self {
         let file: File =
             toml::from_str(include_str!("divergences.toml")).expect("the ledger is TOML");
         for entry in &file.divergence {
             let why = entry.reason.trim();
             assert!(why.len() > 20, "{:?} differ without a reason", entry.cases);
         }
-        Self { entries: file.divergence, used: BTreeSet::new(), unlisted: String::new() }
+        let mut entries = file.divergence;
+        entries.iter_mut().for_each(|entry| entry.cases.retain(|case| ours(case)));
+        Self { entries, used: BTreeSet::new(), unlisted: String::new() }
     }
 
     /// In a case, ours differs from `reference`.
@@ -82,14 +113,16 @@ impl Ledger {
 
     /// Fails on differences that are not in the file, and on entries of it that are none. `ran` are
     /// all cases, each with the references it was held against.
-    pub(crate) fn settle(self, ran: &[(String, Vec<&str>)]) {
+    pub(crate) fn settle(self, ran: &[(String, Vec<String>)]) {
         let mut stale = String::new();
         for (at, entry) in self.entries.iter().enumerate() {
             for name in &entry.cases {
                 let mut held = ran
                     .iter()
                     .filter(|(case, _)| matches(name, case))
-                    .flat_map(|(case, references)| references.iter().map(move |of| (case, *of)))
+                    .flat_map(|(case, references)| {
+                        references.iter().map(move |of| (case, of.as_str()))
+                    })
                     .filter(|(_, of)| entry.reference.as_deref().is_none_or(|only| only == *of))
                     .peekable();
                 if held.peek().is_none() {

@@ -11,6 +11,9 @@ mod client;
 mod ledger;
 #[cfg(test)]
 mod oracle;
+#[cfg(test)]
+mod recorded;
+mod words;
 
 use test_support::process::ServiceCommand;
 use test_support::spark::{JvmService, Kind, SPARK_3, SPARK_4};
@@ -36,4 +39,9 @@ async fn jvm_services_and_ours_answer_alike() {
 async fn jvm_service_understands_our_client() {
     let service = start(SPARK_3, Kind::Mesos).await;
     tokio::join!(client::requests(&service), client::drivers(&service));
+}
+
+#[tokio::test]
+async fn recorded_services_and_ours_answer_alike() {
+    recorded::replay_all().await;
 }

@@ -1,7 +1,6 @@
 //! Holds conversations with the services, and compares.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,18 +11,19 @@ use shuffle_protocol::block_id::BlockId;
 use shuffle_protocol::checksum::Algorithm;
 use shuffle_protocol::codec::ReadError;
 use shuffle_protocol::frame::{Frame, StreamChunkId};
-use shuffle_protocol::message::{GetLocalDirsForExecutors, Message, RegisterDriver};
-use shuffle_protocol::wire::StringArray;
-use shuffle_protocol::{MapId, ReduceId, RequestId, ShuffleId, StreamId, map_output};
+use shuffle_protocol::message::RegisterDriver;
+use shuffle_protocol::{MapId, ReduceId, RequestId, ShuffleId, map_output};
 use test_support::fixture::{FixtureExecutor, partition};
 use test_support::process::ServiceProcess;
 use test_support::raw::{Answer, RawClient};
 use test_support::spark::{JvmService, SPARK_3, SPARK_4};
 use tokio::time::{sleep, timeout};
 
-use crate::case::{Case, EXEC, Fields, Reference, Step, encode, rpc_frame};
+use crate::case::{Case, EXEC, Fields, Reference, Step, encode};
 use crate::cases;
-use crate::ledger::{Difference, Ledger};
+use crate::ledger::{CLOSED, Ledger, Transcript, differences};
+use crate::recorded::is_recorded;
+use crate::words::{Words, answers_probe, probe};
 
 /// Longer than any answer takes. Nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,13 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a service may take to close a connection by itself before it counts as one that waits
 /// for more bytes.
 const CLOSING: Duration = Duration::from_secs(2);
-
-/// The id of the RPCs that show how far a service has come: they ask for the directories of no
-/// executor, which every service answers, without a word in its log.
-const PROBE: i64 = i64::MAX;
-
-/// The outcome that ends a connection.
-const CLOSED: &str = "closed";
 
 /// Cases in which nothing may fail: were the files not where they belong, all services would agree
 /// on that in most cases.
@@ -62,7 +55,7 @@ pub(crate) async fn compare_all(
         Service { addr: ours.shuffle, root: ours.root() },
     ]);
 
-    let mut ledger = Ledger::read();
+    let mut ledger = Ledger::read(|case| !is_recorded(case));
     let mut ran = Vec::new();
     // For a look at cases whose names contain this: what they did is printed, and nothing judged.
     let only = std::env::var("COMPAT_CASE").ok();
@@ -94,7 +87,7 @@ pub(crate) async fn compare_all(
         let mut references = Vec::new();
         for (name, reference) in [(SPARK_3, mesos), (SPARK_4, standalone)] {
             let Some(reference) = reference else { continue };
-            references.push(name);
+            references.push(name.to_owned());
             let ours = ours.as_ref().expect("ours takes part in every case");
             if SERVED.contains(&case.name.as_str()) {
                 let failed = |(_, outcomes): &(_, Vec<String>)| {
@@ -118,28 +111,6 @@ pub(crate) async fn compare_all(
     }
 }
 
-/// Where two transcripts differ. Once only one of the services has closed the connection, what
-/// follows cannot be compared.
-fn differences(jvm: &Transcript, ours: &Transcript) -> Vec<Difference> {
-    let mut differences = Vec::new();
-    for ((step, jvm), (_, ours)) in jvm.iter().zip(ours) {
-        for at in 0..jvm.len().max(ours.len()) {
-            let outcome = |outcomes: &[String]| outcomes.get(at).cloned();
-            let [jvm, ours] =
-                [jvm, ours].map(|all| outcome(all).unwrap_or_else(|| "nothing".to_owned()));
-            if jvm == ours {
-                continue;
-            }
-            let closed = jvm == CLOSED || ours == CLOSED;
-            differences.push(Difference { step: step.clone(), jvm, ours });
-            if closed {
-                return differences;
-            }
-        }
-    }
-    differences
-}
-
 /// What each of the services does; `None` for those that are no reference for the case.
 async fn compare(services: &[Service; 3], case: &Case) -> [Option<Transcript>; 3] {
     let wanted = match case.reference {
@@ -156,9 +127,6 @@ async fn compare(services: &[Service; 3], case: &Case) -> [Option<Transcript>; 3
     let (a, b, c) = tokio::join!(talk(0), talk(1), talk(2));
     [a, b, c]
 }
-
-/// Steps and what came of them.
-type Transcript = Vec<(String, Vec<String>)>;
 
 /// The files of every case's executor.
 fn write_fixture(executor: &FixtureExecutor) {
@@ -191,8 +159,7 @@ struct Talk<'a> {
     executor: FixtureExecutor,
     connections: BTreeMap<usize, Option<RawClient>>,
     on: usize,
-    /// As opened, in order.
-    streams: Vec<StreamId>,
+    words: Words,
     next_id: i64,
 }
 
@@ -206,7 +173,14 @@ impl<'a> Talk<'a> {
             assert_eq!(client.rpc(executor.registration()).await, Ok(Bytes::new()));
         }
         let connections = BTreeMap::new();
-        Self { service, executor, connections, on: 0, streams: Vec::new(), next_id: 1000 }
+        Self {
+            service,
+            executor,
+            connections,
+            on: 0,
+            words: Words::of(&service.root),
+            next_id: 1000,
+        }
     }
 
     async fn run(mut self, case: &Case) -> Transcript {
@@ -231,7 +205,7 @@ impl<'a> Talk<'a> {
             }
             Step::Bytes(bytes) => ("bytes", self.exchange(bytes).await),
             Step::Chunks { stream, chunks } => {
-                let Some(&stream) = self.streams.get(*stream) else {
+                let Some(&stream) = self.words.streams.get(*stream) else {
                     return ("chunks", vec!["no stream".to_owned()]);
                 };
                 let requests: Vec<u8> = chunks
@@ -243,7 +217,7 @@ impl<'a> Talk<'a> {
             }
             Step::Stream(name) => {
                 let mut name = name.clone();
-                for (number, stream) in self.streams.iter().enumerate() {
+                for (number, stream) in self.words.streams.iter().enumerate() {
                     name = name.replace(&format!("{{{number}}}"), &stream.0.to_string());
                 }
                 ("stream", self.exchange(&encode(&Frame::StreamRequest { name })).await)
@@ -320,11 +294,8 @@ impl<'a> Talk<'a> {
     /// Sends bytes and takes what comes back: everything until the answer to a probe behind them.
     async fn exchange(&mut self, bytes: &[u8]) -> Vec<String> {
         let Some(mut client) = self.connection().await else { return vec![CLOSED.to_owned()] };
-        let nobody =
-            GetLocalDirsForExecutors { app_id: "".into(), exec_ids: StringArray::default() };
-        let probe = rpc_frame(PROBE, nobody);
         // The service may close while this is written; what it sent before is read all the same.
-        let _ = client.send_bytes(&[bytes, &encode(&probe)].concat()).await;
+        let _ = client.send_bytes(&[bytes, &encode(&probe())].concat()).await;
         let (outcomes, open) = self.take(&mut client).await;
         if open {
             self.connections.insert(self.on, Some(client));
@@ -349,10 +320,10 @@ impl<'a> Talk<'a> {
                 Ok(Ok(None) | Err(ReadError::Io(_))) => outcomes.push(CLOSED.to_owned()),
                 Ok(Err(ReadError::Frame(error))) => outcomes.push(format!("garbage: {error}")),
                 Ok(Ok(Some(Answer { frame, data }))) => {
-                    if matches!(frame, Frame::RpcResponse { id: RequestId(PROBE), .. }) {
+                    if answers_probe(&frame) {
                         return (outcomes, true);
                     }
-                    outcomes.push(self.describe(Answer { frame, data }));
+                    outcomes.push(self.words.describe(Answer { frame, data }));
                     continue;
                 }
             }
@@ -394,60 +365,6 @@ impl<'a> Talk<'a> {
             timeout(PATIENCE, gone(&dir)).await.expect("the service removes expired applications");
         }
     }
-
-    fn describe(&mut self, Answer { frame, data }: Answer) -> String {
-        let text = match frame {
-            Frame::RpcResponse { id, body } => {
-                format!("RpcResponse {} {}", id.0, self.describe_body(&body))
-            }
-            Frame::RpcFailure { id, error } => format!("RpcFailure {}: {}", id.0, first(&error)),
-            Frame::ChunkFetchSuccess { chunk, length } => {
-                format!(
-                    "Chunk {} of {}: {length} bytes {}",
-                    chunk.chunk,
-                    chunk.stream.0,
-                    hex(&data)
-                )
-            }
-            Frame::ChunkFetchFailure { chunk, error } => {
-                format!("ChunkFailure {} of {}: {}", chunk.chunk, chunk.stream.0, first(&error))
-            }
-            Frame::StreamResponse { name, length } => {
-                format!("Stream {name}: {length} bytes {}", hex(&data))
-            }
-            Frame::StreamFailure { name, error } => {
-                format!("StreamFailure {name}: {}", first(&error))
-            }
-            other => format!("{other:?}"),
-        };
-        self.normalised(text)
-    }
-
-    fn describe_body(&mut self, body: &Bytes) -> String {
-        match Message::decode(body.clone()) {
-            Ok(message) if message.encode() == *body => match message {
-                Message::StreamHandle(handle) => {
-                    self.streams.push(handle.stream_id);
-                    format!("StreamHandle of {} chunks", handle.num_chunks)
-                }
-                Message::LocalDirsForExecutors(dirs) => {
-                    // Their order is that of a hash map.
-                    let dirs: BTreeMap<_, _> = dirs.iter().collect();
-                    format!("LocalDirs {dirs:?}")
-                }
-                other => format!("{other:?}"),
-            },
-            _ => hex(body),
-        }
-    }
-
-    /// Without what differs from service to service.
-    fn normalised(&self, mut text: String) -> String {
-        for (number, stream) in self.streams.iter().enumerate() {
-            text = text.replace(&stream.0.to_string(), &format!("{{{number}}}"));
-        }
-        text.replace(&*self.service.root.to_string_lossy(), "{root}")
-    }
 }
 
 /// Registers an application that expires at once; its directory.
@@ -464,16 +381,4 @@ async fn gone(dir: &Path) {
     while dir.exists() {
         sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// The first line of a stack trace.
-fn first(error: &str) -> &str {
-    error.lines().next().unwrap_or_default()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
