@@ -41,7 +41,7 @@ impl ServiceCommand {
             .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
             .env_remove("RUST_LOG");
         let this = Self { command, work };
-        let root = this.work.path().join("disk");
+        let root = this.root();
         this.conf("shuffled.local.dirs", root.to_str().expect("temporary paths are UTF-8"))
     }
 
@@ -54,13 +54,44 @@ impl ServiceCommand {
 
     /// Run under a limit on open files.
     #[must_use]
-    pub fn descriptor_limit(mut self, limit: u32) -> Self {
-        let binary = self.command.get_program().to_owned();
-        let args: Vec<_> = self.command.get_args().map(ToOwned::to_owned).collect();
-        let mut limited = Command::new("sh");
-        limited.arg("-c").arg(format!("ulimit -n {limit}; exec \"$0\" \"$@\"")).arg(binary);
-        limited.args(args);
-        self.command = limited;
+    pub fn descriptor_limit(self, limit: u32) -> Self {
+        let limited = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        self.wrapped("sh", &["-c", &limited])
+    }
+
+    /// Run as a user for whom file permissions count: `nobody` when the tests run as root.
+    #[must_use]
+    pub fn unprivileged(mut self) -> Self {
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+        let me = fs::metadata("/proc/self").expect("there is /proc").uid();
+        if me != 0 {
+            return self;
+        }
+        // Where the build keeps the binary may be closed to that user.
+        let binary = self.work.path().join("shuffled");
+        fs::copy(self.command.get_program(), &binary).expect("the binary can be copied");
+        for (path, mode) in [(self.work.path(), 0o755), (&self.root(), 0o777)] {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(path, mode).expect("the directory is ours");
+        }
+        let mut command = Command::new(binary);
+        command.args(self.command.get_args()).env_remove("RUST_LOG");
+        self.command = command;
+        self.wrapped("setpriv", &["--reuid=65534", "--regid=65534", "--clear-groups"])
+    }
+
+    /// The only directory below which it will serve and remove, unless configured otherwise.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        self.work.path().join("disk")
+    }
+
+    /// The same command as the last arguments of another one.
+    fn wrapped(mut self, program: &str, args: &[&str]) -> Self {
+        let mut outer = Command::new(program);
+        outer.args(args).arg(self.command.get_program()).args(self.command.get_args());
+        outer.env_remove("RUST_LOG");
+        self.command = outer;
         self
     }
 

@@ -70,6 +70,16 @@ impl RawClient {
         }
     }
 
+    /// The next frame, or the next of its streamed bytes as they come; `None` when the service closed
+    /// the connection.
+    pub async fn event(&mut self) -> Option<Event> {
+        match self.framed.next().await? {
+            Ok(event) => Some(event),
+            Err(ReadError::Io(_)) => None,
+            Err(error) => panic!("the service sent what is no frame: {error}"),
+        }
+    }
+
     /// The next frame and its bytes, for services that may send what is none.
     pub async fn try_next(&mut self) -> std::result::Result<Option<Answer>, ReadError> {
         let frame = match self.framed.next().await.transpose()? {
