@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use shuffle_protocol::codec::{FrameCodec, ReadError};
-use shuffle_protocol::frame::{Event, Frame};
+use shuffle_protocol::frame::{Event, Foreign, Frame, FrameError};
 use shuffle_protocol::message::{BlocksRemoved, Message};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
@@ -308,6 +308,8 @@ impl Environment {
     fn report(&self, peer: SocketAddr, end: &End) {
         let metrics = &self.shared.metrics;
         let now = Instant::now().into_std();
+        // A peer that speaks another protocol is told from one that has its frames wrong.
+        let mut sort = None;
         let (kind, why): (_, &dyn std::fmt::Display) = match end {
             End::Closed | End::Draining | End::Refused => {
                 debug!(%peer, ?end, "Connection closed");
@@ -317,7 +319,10 @@ impl Environment {
                 debug!(%peer, "Closing an idle connection");
                 return;
             }
-            End::Read(ReadError::Frame(error)) => (ErrorKind::MalformedFrame, error),
+            End::Read(ReadError::Frame(error)) => {
+                sort = Some(sort_of(error));
+                (ErrorKind::MalformedFrame, error)
+            }
             End::Read(ReadError::Io(error)) => (ErrorKind::PeerClosed, error),
             End::Send(error) => match error {
                 SendError::PeerClosed(_) => (ErrorKind::PeerClosed, error as _),
@@ -329,9 +334,22 @@ impl Environment {
         };
         metrics.error(kind);
         metrics.caught_exceptions.inc();
-        if let Some(silenced) = self.shared.peer_log.allow((peer.ip(), kind.as_str()), now) {
+        let key = (peer.ip(), sort.unwrap_or(kind.as_str()));
+        if let Some(silenced) = self.shared.peer_log.allow(key, now) {
             warn!(%peer, silenced, "Exception in connection: {why}");
         }
+    }
+}
+
+/// A word for each way of sending no frame; each may be logged once in a while.
+fn sort_of(error: &FrameError) -> &'static str {
+    match error {
+        FrameError::TooLarge { foreign: Some(Foreign::Tls), .. } => "tls",
+        FrameError::TooLarge { foreign: Some(Foreign::Http), .. } => "http",
+        FrameError::TooLarge { foreign: None, .. } | FrameError::OverLimit { .. } => "frame-size",
+        FrameError::NotPositive(_) => "frame-length",
+        FrameError::UnknownType(_) => "frame-type",
+        FrameError::Malformed { .. } => "frame-fields",
     }
 }
 
