@@ -191,7 +191,11 @@ impl Session {
     /// Applications expired: their streams go.
     pub fn handle_expiry(&mut self) {
         let registry = &self.shared.registry;
-        self.streams.drop_gone(|app| !registry.contains(app) && registry.gone(app).is_some());
+        // Of those that expired only the last ones are remembered, and of an application that was never
+        // registered the streams stay: a registration may still come.
+        self.streams.drop_gone(|app, was_registered| {
+            !registry.contains(app) && (was_registered || registry.gone(app).is_some())
+        });
     }
 
     fn handle_rpc(&mut self, id: RequestId, body: Bytes, now: Instant) -> Step {
@@ -281,7 +285,8 @@ impl Session {
     fn open_stream(&mut self, plan: StreamPlan, now: Instant) -> Result<Bytes, Failure> {
         // A stream of more chunks than an i32 counts cannot come out of one frame.
         let num_chunks = i32::try_from(plan.num_chunks()).unwrap_or(i32::MAX);
-        let stream_id = self.streams.open(plan, now);
+        let registered = self.shared.registry.contains(plan.app_id());
+        let stream_id = self.streams.open(plan.of_registered(registered), now);
         Ok(Message::from(StreamHandle { stream_id, num_chunks }).encode())
     }
 

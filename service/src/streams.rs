@@ -4,7 +4,7 @@
 //! before its chunk is asked for. Streams belong to the connection that opened them: another
 //! connection does not see them, and they go with it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -117,13 +117,14 @@ pub struct StreamPlan {
     app_id: AppId,
     exec_id: ExecId,
     chunks: Chunks,
+    of_registered: bool,
 }
 
 impl StreamPlan {
     /// The stream of an OpenBlocks message.
     #[must_use]
     pub fn opened(app_id: AppId, exec_id: ExecId, blocks: OpenedBlocks) -> Self {
-        Self { app_id, exec_id, chunks: Chunks::Opened(blocks) }
+        Self { app_id, exec_id, chunks: Chunks::Opened(blocks), of_registered: false }
     }
 
     /// The stream of a FetchShuffleBlocks message. Map and reduce ids must match each other in
@@ -154,14 +155,28 @@ impl StreamPlan {
         } else {
             Chunks::Fetched { shuffle_id, map_ids, reduce_ids }
         };
-        Ok(Self { app_id, exec_id, chunks })
+        Ok(Self { app_id, exec_id, chunks, of_registered: false })
     }
 
     /// The stream of a FetchShuffleBlockChunks message: opens, and each of its chunks is refused.
     #[must_use]
     pub fn merged(message: FetchShuffleBlockChunks) -> Self {
         let chunks = Chunks::Merged { chunks: message.chunk_ids.values().len() };
-        Self { app_id: message.app_id, exec_id: message.exec_id, chunks }
+        let FetchShuffleBlockChunks { app_id, exec_id, .. } = message;
+        Self { app_id, exec_id, chunks, of_registered: false }
+    }
+
+    /// The application whose blocks they are.
+    #[must_use]
+    pub fn app_id(&self) -> &AppId {
+        &self.app_id
+    }
+
+    /// Notes whether that application is registered. One that is not may be opened all the same, as in
+    /// Spark; the failure comes with the first chunk.
+    #[must_use]
+    pub fn of_registered(self, of_registered: bool) -> Self {
+        Self { of_registered, ..self }
     }
 
     /// Chunks of the stream.
@@ -288,18 +303,18 @@ impl Streams {
         Ok(chunk)
     }
 
-    /// Drops the streams of applications that `is_gone`.
-    pub fn drop_gone(&mut self, is_gone: impl Fn(&AppId) -> bool) {
-        let apps: HashSet<&AppId> =
-            self.open.iter().map(|(_, stream)| &stream.plan.app_id).collect();
-        let gone: HashSet<AppId> = apps.into_iter().filter(|app| is_gone(app)).cloned().collect();
-        if gone.is_empty() {
-            return;
-        }
+    /// Drops the streams of applications that `is_gone`, which is also told whether the application
+    /// was registered when the stream was opened.
+    pub fn drop_gone(&mut self, is_gone: impl Fn(&AppId, bool) -> bool) {
+        // There are far more streams than applications.
+        let mut known: HashMap<(&AppId, bool), bool> = HashMap::new();
         let streams: Vec<StreamId> = self
             .open
             .iter()
-            .filter(|(_, stream)| gone.contains(&stream.plan.app_id))
+            .filter(|(_, Stream { plan, .. })| {
+                let app = (&plan.app_id, plan.of_registered);
+                *known.entry(app).or_insert_with(|| is_gone(app.0, app.1))
+            })
             .map(|(id, _)| *id)
             .collect();
         streams.into_iter().for_each(|id| self.remove(id));
@@ -511,7 +526,7 @@ mod tests {
         let now = Instant::now();
         let mine = streams.open(plan("a", &[(1, &[0])], false).unwrap(), now);
         let other = streams.open(plan("b", &[(1, &[0])], false).unwrap(), now);
-        streams.drop_gone(|app| app.as_str() == "a");
+        streams.drop_gone(|app, _| app.as_str() == "a");
         assert_eq!(gauge.get(), 1);
         assert_eq!(take(&mut streams, mine, 0), Err(Failure::UnknownStream(mine)));
         assert!(take(&mut streams, other, 0).is_ok());
