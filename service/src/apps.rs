@@ -212,6 +212,15 @@ pub struct Counts {
     pub executors: usize,
 }
 
+/// What live applications have of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// All of it: one registered it, or a directory that it is in, which goes with that application.
+    Whole,
+    /// Something in it. When that is gone, the rest is nobody's.
+    Part,
+}
+
 /// All applications this service knows.
 #[derive(Debug, Default)]
 pub struct AppRegistry {
@@ -354,10 +363,10 @@ impl AppRegistry {
         self.apps.iter_mut().for_each(|mut app| app.life.handle_absence(now));
     }
 
-    /// True when a live application registered `dir`, a directory in it, or one that it is in.
+    /// Whether a live application registered `dir`, a directory in it, or one that it is in.
     #[must_use]
-    pub fn is_claimed(&self, dir: &LocalDir) -> bool {
-        lock(&self.claims).overlaps(Path::new(dir.path()))
+    pub fn claim(&self, dir: &LocalDir) -> Option<Claim> {
+        lock(&self.claims).claim(Path::new(dir.path()))
     }
 
     /// Notes what became of directories of an expired application.
@@ -463,13 +472,12 @@ impl Claims {
         }
     }
 
-    fn overlaps(&self, dir: &Path) -> bool {
-        let here_or_below = self
-            .0
-            .range::<Path, _>((Bound::Included(dir), Bound::Unbounded))
-            .next()
-            .is_some_and(|(claimed, _)| claimed.starts_with(dir));
-        here_or_below || dir.ancestors().any(|above| self.0.contains_key(above))
+    fn claim(&self, dir: &Path) -> Option<Claim> {
+        if dir.ancestors().any(|above| self.0.contains_key(above)) {
+            return Some(Claim::Whole);
+        }
+        let (next, _) = self.0.range::<Path, _>((Bound::Excluded(dir), Bound::Unbounded)).next()?;
+        next.starts_with(dir).then_some(Claim::Part)
     }
 }
 
@@ -570,10 +578,10 @@ mod tests {
         registry.register_executor(&a, "1".into(), executor(&["/d/blockmgr-x"]), start);
         registry.register_executor(&b, "1".into(), executor(&["/d/blockmgr-x"]), start);
         let gone = expire(&registry, start + LATER);
-        assert!(registry.is_claimed(&gone[0].dirs[0]));
+        assert_eq!(registry.claim(&gone[0].dirs[0]), Some(Claim::Whole));
         registry.register_driver(&b, TIMEOUT.into(), addr(), start);
         let gone = expire(&registry, start + LATER);
-        assert!(!registry.is_claimed(&gone[0].dirs[0]));
+        assert_eq!(registry.claim(&gone[0].dirs[0]), None);
     }
 
     #[test]
@@ -583,13 +591,13 @@ mod tests {
         let app = AppId::from("a");
         let claimed = executor(&["/d/blockmgr-a/blockmgr-b"]);
         registry.register_executor(&app, "1".into(), claimed, Instant::now());
-        let is_claimed = |dir: &str| registry.is_claimed(&roots.admit(dir).unwrap());
-        assert!(is_claimed("/d/blockmgr-a/blockmgr-b"));
-        assert!(is_claimed("/d/blockmgr-a"), "around it");
-        assert!(is_claimed("/d/blockmgr-a/blockmgr-b/x/blockmgr-c"), "in it");
-        assert!(!is_claimed("/d/blockmgr-a/blockmgr-b0"));
-        assert!(!is_claimed("/d/blockmgr-a-b"));
-        assert!(!is_claimed("/blockmgr-d"));
+        let claim = |dir: &str| registry.claim(&roots.admit(dir).unwrap());
+        assert_eq!(claim("/d/blockmgr-a/blockmgr-b"), Some(Claim::Whole));
+        assert_eq!(claim("/d/blockmgr-a"), Some(Claim::Part), "around it");
+        assert_eq!(claim("/d/blockmgr-a/blockmgr-b/x/blockmgr-c"), Some(Claim::Whole), "in it");
+        assert_eq!(claim("/d/blockmgr-a/blockmgr-b0"), None);
+        assert_eq!(claim("/d/blockmgr-a-b"), None);
+        assert_eq!(claim("/blockmgr-d"), None);
     }
 
     #[test]
@@ -600,7 +608,7 @@ mod tests {
         registry.register_executor(&app, "1".into(), executor(&["/d/blockmgr-x"]), start);
         let first = expire(&registry, start + LATER).remove(0);
         registry.register_executor(&app, "2".into(), executor(&["/d/blockmgr-x"]), start + LATER);
-        assert!(registry.is_claimed(&first.dirs[0]), "its directory is in use again");
+        assert_eq!(registry.claim(&first.dirs[0]), Some(Claim::Whole), "it is in use again");
         registry.note_removal(first.generation, |removal| removal.kept += 1);
         assert_eq!(registry.gone(&app).unwrap().removal.kept, 1);
         let exec = ExecId::from("1");

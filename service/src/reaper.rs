@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::apps::{AppRegistry, Expired, Generation, Removal};
+use crate::apps::{AppRegistry, Claim, Expired, Generation, Removal};
 use crate::dirs::{LocalDir, LocalRoots, RemoveError, Removed};
 use crate::disk::Disks;
 use crate::metrics::Metrics;
@@ -116,26 +116,31 @@ impl Work {
         let (registry, roots, removed_dir) =
             (self.registry.clone(), self.roots.clone(), dir.clone());
         // The claim is looked at when the removal's turn has come, which may be long after now.
-        let remove = move || {
-            (!registry.is_claimed(&removed_dir))
-                .then(|| roots.remove_tree(&removed_dir, |_| ControlFlow::Continue(())))
+        let remove = move || match registry.claim(&removed_dir) {
+            None => Ok(roots.remove_tree(&removed_dir, |_| ControlFlow::Continue(()))),
+            Some(claim) => Err(claim),
         };
         match self.disks.disk(dir).remove(remove).await {
-            Ok(None) => {
+            Ok(Err(Claim::Whole)) => {
                 warn!(%dir, "Keeping a directory of an expired app: a live one registered it too");
                 Outcome::Kept
             }
-            Ok(Some(Ok(removed))) => {
+            Ok(Err(Claim::Part)) => {
+                warn!(%dir, "Keeping a directory of an expired app until a live one is gone that \
+                    registered one in it");
+                Outcome::Failed(Removed::default())
+            }
+            Ok(Ok(Ok(removed))) => {
                 info!(%dir, files = removed.files, bytes = removed.bytes,
                     "Successfully cleaned up directory");
                 Outcome::Gone(removed)
             }
-            Ok(Some(Err(RemoveError::Incomplete { removed, failures, texts }))) => {
+            Ok(Ok(Err(RemoveError::Incomplete { removed, failures, texts }))) => {
                 warn!(%dir, failures, first = texts.join("; "),
                     "Failed to delete directory, trying again later");
                 Outcome::Failed(removed)
             }
-            Ok(Some(Err(error))) => {
+            Ok(Ok(Err(error))) => {
                 warn!(%dir, %error, "Failed to delete directory, trying again later");
                 Outcome::Failed(Removed::default())
             }
