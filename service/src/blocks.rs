@@ -111,12 +111,16 @@ impl Blocks {
     /// delete is skipped, a file that cannot be deleted is logged, and neither counts.
     pub async fn remove(&self, message: RemoveBlocks, now: Instant) -> Result<i32, BlockError> {
         let Found { executor, .. } = self.executor(&message.app_id, &message.exec_id, now)?;
-        let mut removed = 0;
+        let (mut removed, mut skipped) = (0, 0_u64);
         for name in message.block_ids.iter() {
             let name: RemovableName = match name.parse() {
                 Ok(name) => name,
                 Err(_) => {
-                    warn!(app = %message.app_id, name, "Skipping block with invalid id");
+                    // Of a million of them, one is enough for the log.
+                    if skipped == 0 {
+                        warn!(app = %message.app_id, name, "Skipping block with invalid id");
+                    }
+                    skipped += 1;
                     self.metrics.error(ErrorKind::BadRequest);
                     continue;
                 }
@@ -144,7 +148,7 @@ impl Blocks {
                 }
             }
         }
-        info!(app = %message.app_id, exec = %message.exec_id, asked = message.block_ids.len(), removed,
+        info!(app = %message.app_id, exec = %message.exec_id, asked = message.block_ids.len(), removed, skipped,
             "Removed blocks on request");
         Ok(removed)
     }
