@@ -14,7 +14,7 @@ use crate::dirs::LocalDir;
 
 /// Blocking calls on one disk at a time. The runtime's blocking pool has 512 threads, so a dozen
 /// disks can be stuck at once before another one feels it.
-const PER_DISK: usize = 32;
+pub(crate) const CALLS_PER_DISK: usize = 32;
 
 /// Where blocking work waits for its disk.
 #[derive(Debug, Default)]
@@ -52,7 +52,10 @@ pub struct Disk {
 
 impl Default for Disk {
     fn default() -> Self {
-        Self { calls: Arc::new(Semaphore::new(PER_DISK)), removals: Arc::new(Semaphore::new(1)) }
+        Self {
+            calls: Arc::new(Semaphore::new(CALLS_PER_DISK)),
+            removals: Arc::new(Semaphore::new(1)),
+        }
     }
 }
 

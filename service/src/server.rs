@@ -18,7 +18,7 @@ use crate::cleaner::Cleaner;
 use crate::config::ServiceConfig;
 use crate::connection::{Environment, Unauthenticated};
 use crate::dirs::{LocalRoots, RootError};
-use crate::disk::Disks;
+use crate::disk::{CALLS_PER_DISK, Disks};
 use crate::liveness::OrphanPolicy;
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
@@ -34,8 +34,11 @@ const STREAM_BYTES: usize = 64 << 20;
 /// by `net.core.somaxconn`.
 const DEFAULT_BACKLOG: u32 = 4096;
 
-/// Descriptors of one connection: its socket, and the two files of the map output it is sending.
-const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+/// Descriptors of one connection: its socket, and the file that it is sending.
+const DESCRIPTORS_PER_CONNECTION: u64 = 2;
+/// One more while a block is being looked up, for its index file. So many look-ups go on at once as
+/// there are connections, and as the disks allow.
+const DESCRIPTORS_PER_LOOKUP: u64 = 1;
 /// Descriptors for everything else: admin HTTP (`admin::MAX_CONNECTIONS`), listeners, roots, the
 /// removal of one directory a disk.
 const DESCRIPTORS_RESERVED: u64 = 80;
@@ -112,7 +115,8 @@ impl Server {
         } else {
             LocalRoots::open(&config.local_dirs)?
         });
-        let max_connections = raise_descriptor_limit()?;
+        let disks = if roots.is_restricted() { Some(roots.paths().count()) } else { None };
+        let max_connections = max_connections(raise_descriptor_limit(), disks)?;
         let listener = listen(&config, config.listen, "shuffle clients")?;
         let admin = config
             .admin_listen
@@ -291,10 +295,8 @@ fn listen(
     open().map_err(|source| StartError::Listen { address, what, source })
 }
 
-/// Raises the limit on open files as far as this process may, and says how many connections it is
-/// good for. A connection in excess waits to be accepted; one that is accepted never lacks a
-/// descriptor for its next block.
-fn raise_descriptor_limit() -> Result<usize, StartError> {
+/// Raises the limit on open files as far as this process may, and returns it.
+fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum || limit.maximum.is_none() {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -302,11 +304,42 @@ fn raise_descriptor_limit() -> Result<usize, StartError> {
             warn!(%error, "Cannot raise the limit on open files");
         }
     }
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let connections = limit.saturating_sub(DESCRIPTORS_RESERVED) / DESCRIPTORS_PER_CONNECTION;
-    if connections == 0 {
-        let needed = DESCRIPTORS_RESERVED + DESCRIPTORS_PER_CONNECTION;
-        return Err(StartError::Descriptors { limit, needed });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// How many connections `limit` open files are good for, with this many disks if that is known. A
+/// connection in excess waits to be accepted; one that is accepted never lacks a descriptor for its
+/// next block.
+fn max_connections(limit: u64, disks: Option<usize>) -> Result<usize, StartError> {
+    let each = DESCRIPTORS_PER_CONNECTION + DESCRIPTORS_PER_LOOKUP;
+    let free = limit.saturating_sub(DESCRIPTORS_RESERVED);
+    let all_look_up = free / each;
+    let disks_are_busy = disks.map_or(0, |disks| {
+        let lookups = (disks as u64).saturating_mul(CALLS_PER_DISK as u64);
+        let busy = lookups.saturating_mul(DESCRIPTORS_PER_LOOKUP);
+        free.saturating_sub(busy) / DESCRIPTORS_PER_CONNECTION
+    });
+    match all_look_up.max(disks_are_busy) {
+        0 => Err(StartError::Descriptors { limit, needed: DESCRIPTORS_RESERVED + each }),
+        connections => {
+            Ok(usize::try_from(connections).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS))
+        }
     }
-    Ok(usize::try_from(connections).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c26_few_descriptors_are_good_for_as_many_connections_as_can_be() {
+        let connections = |limit, disks| max_connections(limit, disks).ok();
+        assert_eq!(connections(256, Some(1)), Some(72));
+        assert_eq!(connections(256, Some(10)), Some(58), "more look-ups than connections");
+        assert_eq!(connections(256, None), Some(58));
+        assert_eq!(connections(1 << 20, Some(4)), Some(524_184));
+        assert_eq!(connections(83, Some(1)), Some(1));
+        assert_eq!(connections(82, Some(1)), None);
+        assert!(connections(u64::MAX, None).is_some());
+    }
 }
