@@ -1,0 +1,209 @@
+//! What is kept in memory, and for how long: C05, C25, C27, C28.
+
+use shuffle_protocol::frame::Frame;
+use shuffle_protocol::message::{Message, OpenBlocks, RegisterDriver};
+use shuffle_protocol::{ExecId, RequestId};
+
+use super::*;
+
+/// Sends `messages` as RPCs without waiting, then takes all answers.
+async fn pipelined(
+    client: &mut RawClient,
+    messages: impl Iterator<Item = Message>,
+) -> Vec<Message> {
+    let mut requests = bytes::BytesMut::new();
+    let mut count = 0;
+    for message in messages {
+        count += 1;
+        Frame::RpcRequest { id: RequestId(count), body: message.encode() }.encode(&mut requests);
+    }
+    client.send_bytes(&requests).await.expect("the service takes requests");
+    let mut answers = Vec::new();
+    for number in 1..=count {
+        match client.next().await.expect("the connection goes on").frame {
+            Frame::RpcResponse { id: RequestId(id), body } => {
+                assert_eq!(id, number);
+                answers
+                    .extend((!body.is_empty()).then(|| Message::decode(body).expect("a message")));
+            }
+            other => panic!("expected an answer, got {other:?}"),
+        }
+    }
+    answers
+}
+
+/// Ten thousand applications come and go, each with an executor and a stream that nobody reads to its
+/// end; every tenth has files, which are read.
+#[tokio::test]
+async fn c05_spark_4994_what_belongs_to_an_application_goes_with_it() {
+    const BATCH: usize = 1250;
+    const BATCHES: usize = 8;
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let mut resident = Vec::new();
+    for batch in 0..BATCHES {
+        let apps = (0..BATCH).map(|n| format!("app-{batch}-{n}"));
+        let executors: Vec<_> = apps
+            .map(|app| {
+                let dir = service.root().join(format!("blockmgr-{app}"));
+                FixtureExecutor { app_id: app.into(), exec_id: "1".into(), local_dirs: vec![dir] }
+            })
+            .collect();
+        let with_files = || executors.iter().step_by(10);
+        with_files().for_each(|e| e.write_map_output(0, 0, &[content(0), content(1)]));
+        pipelined(&mut client, executors.iter().map(|e| e.registration().into())).await;
+        let open = executors.iter().map(|e| e.fetch(0, &[(0, &[0, 1])]).into());
+        for stream in pipelined(&mut client, open).await.into_iter().step_by(10) {
+            let Message::StreamHandle(stream) = stream else { panic!("expected a stream") };
+            assert_eq!(client.chunk(chunk(&stream, 0)).await, Ok(content(0)));
+        }
+        assert_eq!(service.metric("shuffled_streams_open"), BATCH as f64);
+        // Only now, since a millisecond is soon over.
+        let drivers = executors
+            .iter()
+            .map(|e| RegisterDriver { app_id: e.app_id.clone(), heartbeat_timeout_ms: 1 }.into());
+        pipelined(&mut client, drivers).await;
+        wait_gauges_zero(
+            &service,
+            &["shuffled_apps", "shuffled_streams_open", "shuffled_removals_pending"],
+        );
+        resident.push(service.resident_bytes());
+    }
+    drop(client);
+    assert_gauges_zero(&service);
+    assert_eq!(service.metric("shuffled_dirs_removed_total"), (BATCH * BATCHES) as f64);
+    assert_eq!(fs::read_dir(service.root()).unwrap().count(), 0);
+    let (half, end) = (resident[BATCHES / 2 - 1], resident[BATCHES - 1]);
+    assert!(end * 10 < half * 11, "memory after each batch: {resident:?}");
+}
+
+/// Open streams cost a few bytes a block, and open no file.
+#[tokio::test]
+async fn c25_spark_20426_an_open_stream_is_a_list_of_numbers() {
+    const CONNECTIONS: usize = 10;
+    const STREAMS: usize = 100;
+    const BLOCKS: i32 = 5000;
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let executor = registered(&service, &mut client, "app", "1").await;
+    let ids: Vec<_> = (0..BLOCKS).map(|reduce| format!("shuffle_0_0_{reduce}")).collect();
+    let old = Message::from(OpenBlocks {
+        app_id: executor.app_id.clone(),
+        exec_id: executor.exec_id.clone(),
+        block_ids: ids.iter().collect(),
+    });
+    let reduces: Vec<i32> = (0..BLOCKS).collect();
+    let new = Message::from(executor.fetch(0, &[(0, &reduces)]));
+    let before = service.resident_bytes();
+    let mut clients = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut client = RawClient::connect(service.shuffle).await;
+        for _ in 0..STREAMS / 2 {
+            for message in [&old, &new] {
+                assert_eq!(client.open(message.clone()).await.unwrap().num_chunks, BLOCKS);
+            }
+        }
+        clients.push(client);
+    }
+    let grown = service.resident_bytes().saturating_sub(before);
+    let streams = CONNECTIONS * STREAMS;
+    assert_eq!(service.metric("shuffled_streams_open"), streams as f64, "none was dropped");
+    let blocks = streams as u64 * u64::try_from(BLOCKS).unwrap();
+    assert!(grown < 100 * blocks, "{grown} bytes for {blocks} blocks");
+    let opened: Vec<_> = open_files(&service)
+        .into_iter()
+        .filter(|f| f.starts_with(&executor.local_dirs[0]))
+        .collect();
+    assert_eq!(opened, [""; 0].map(PathBuf::from));
+    drop(clients);
+    drop(client);
+    assert_nothing_open(&service);
+}
+
+fn one_block(executor: &FixtureExecutor) -> Message {
+    executor.fetch(0, &[(0, &[0])]).into()
+}
+
+/// A client that opens and never fetches: bounded while it stays, nothing when it has gone.
+#[tokio::test]
+async fn c27_spark_26418_streams_that_nobody_reads_are_bounded() {
+    const STREAMS: usize = 100_000;
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let executor = registered(&service, &mut client, "app", "1").await;
+    let mut last = None;
+    for _ in 0..STREAMS / 1000 {
+        let open = (0..1000).map(|_| one_block(&executor));
+        last = pipelined(&mut client, open).await.pop();
+    }
+    assert_eq!(service.metric("shuffled_streams_open"), 65_536.0);
+    let Some(Message::StreamHandle(last)) = last else { panic!("expected a stream") };
+    assert_eq!(
+        client.chunk(chunk(&last, 0)).await,
+        Ok(content(0)),
+        "the latest are those that stay"
+    );
+
+    // The limit is one of the connection, so others are not disturbed.
+    let mut other = RawClient::connect(service.shuffle).await;
+    assert_served(&mut other, &executor).await;
+    drop(other);
+    drop(client);
+    assert_nothing_open(&service);
+}
+
+/// The application expires while its streams are open and a chunk of it is under way.
+#[tokio::test]
+async fn c28_spark_30246_streams_of_an_expired_application_go() {
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let dying = registered(&service, &mut client, "dying", "1").await;
+    let living = registered(&service, &mut client, "living", "1").await;
+    let open = (0..1000).map(|n| one_block(if n % 10 == 0 { &living } else { &dying }));
+    pipelined(&mut client, open).await;
+    let kept = client.open(one_block(&living)).await.unwrap();
+    let lost = client.open(one_block(&dying)).await.unwrap();
+    client.rpc(dying.driver(seconds(1))).await.unwrap();
+    wait_removed(&service, "dying");
+    wait_for("the streams of the one to go", || {
+        (service.metric("shuffled_streams_open") == 101.0).then_some(())
+    });
+    assert!(client.chunk(chunk(&lost, 0)).await.unwrap_err().contains("Unknown stream ID."));
+    assert_eq!(client.chunk(chunk(&kept, 0)).await, Ok(content(0)));
+
+    // The other way round: closed first, expired afterwards; and a stream of an application that was
+    // never there.
+    pipelined(&mut client, (0..100).map(|_| one_block(&living))).await;
+    let nobody =
+        FixtureExecutor { exec_id: ExecId::from("x"), app_id: "nobody".into(), ..living.clone() };
+    client.open(one_block(&nobody)).await.unwrap();
+    drop(client);
+    wait_gauges_zero(&service, &["shuffled_streams_open"]);
+    let mut client = RawClient::connect(service.shuffle).await;
+    client.rpc(living.driver(seconds(1))).await.unwrap();
+    drop(client);
+    wait_removed(&service, "living");
+    assert_gauges_zero(&service);
+}
+
+/// More applications expire at once than the service remembers: their streams go all the same.
+#[tokio::test]
+async fn c28_streams_go_however_many_applications_expire_at_once() {
+    const APPS: usize = 3000;
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let executors: Vec<_> = (0..APPS)
+        .map(|n| FixtureExecutor {
+            app_id: format!("app-{n}").into(),
+            exec_id: "1".into(),
+            local_dirs: vec![service.root().join("blockmgr-x")],
+        })
+        .collect();
+    pipelined(&mut client, executors.iter().map(|e| e.registration().into())).await;
+    pipelined(&mut client, executors.iter().map(one_block)).await;
+    let drivers = executors
+        .iter()
+        .map(|e| RegisterDriver { app_id: e.app_id.clone(), heartbeat_timeout_ms: 1 }.into());
+    pipelined(&mut client, drivers).await;
+    wait_gauges_zero(&service, &["shuffled_apps", "shuffled_streams_open"]);
+}
