@@ -11,7 +11,7 @@ use crate::case::Case;
 
 /// Every case.
 pub(crate) fn all() -> Vec<Case> {
-    let all = [
+    let all: Vec<Case> = [
         registration::cases(),
         drivers::cases(),
         fetch::cases(),
@@ -19,19 +19,11 @@ pub(crate) fn all() -> Vec<Case> {
         push::cases(),
         hostile::cases(),
     ]
-    .concat_all();
+    .into_iter()
+    .flatten()
+    .collect();
     let mut names: Vec<_> = all.iter().map(|case| &case.name).collect();
     names.sort();
     names.windows(2).for_each(|two| assert_ne!(two[0], two[1], "two cases of one name"));
     all
-}
-
-trait ConcatAll {
-    fn concat_all(self) -> Vec<Case>;
-}
-
-impl<const N: usize> ConcatAll for [Vec<Case>; N] {
-    fn concat_all(self) -> Vec<Case> {
-        self.into_iter().flatten().collect()
-    }
 }

@@ -77,8 +77,11 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// The entries for the cases that are `ours` to judge.
     pub(crate) fn read(ours: impl Fn(&str) -> bool) -> Self {
-        let file: File =
-            toml::from_str(include_str!("divergences.toml")).expect("the ledger is TOML");
+        Self::parse(include_str!("divergences.toml"), ours)
+    }
+
+    fn parse(text: &str, ours: impl Fn(&str) -> bool) -> Self {
+        let file: File = toml::from_str(text).expect("the ledger is TOML");
         for entry in &file.divergence {
             let why = entry.reason.trim();
             assert!(why.len() > 20, "{:?} differ without a reason", entry.cases);
@@ -157,4 +160,47 @@ fn matches(name: &str, case: &str) -> bool {
 
 fn brief(text: &str) -> String {
     text.chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTED: &str = r#"
+        [[divergence]]
+        cases = ["fetch_*"]
+        jvm = "closed"
+        ours = "Failure"
+        reason = "ours says what is wrong and goes on"
+    "#;
+
+    /// Settles what two cases did, each with this outcome of ours where Spark closes.
+    fn settle(fetch_one: &str, fetch_two: &str) {
+        let mut ledger = Ledger::parse(LISTED, |_| true);
+        for (case, ours) in [("fetch_one", fetch_one), ("fetch_two", fetch_two)] {
+            let transcript = |outcome: &str| vec![("step".to_owned(), vec![outcome.to_owned()])];
+            for difference in differences(&transcript(CLOSED), &transcript(ours)) {
+                ledger.note(case, "3.5.9", &difference);
+            }
+        }
+        let ran = ["fetch_one", "fetch_two"].map(|case| (case.into(), vec!["3.5.9".into()]));
+        ledger.settle(&ran);
+    }
+
+    #[test]
+    fn a_listed_difference_is_right() {
+        settle("Failure: no such file", "Failure: too short");
+    }
+
+    #[test]
+    #[should_panic(expected = "fetch_two, step\n  3.5.9: closed\n  ours:  nothing")]
+    fn another_difference_is_wrong() {
+        settle("Failure: no such file", "nothing");
+    }
+
+    #[test]
+    #[should_panic(expected = "entries that are no difference:\nfetch_two at 3.5.9")]
+    fn an_entry_that_is_no_difference_is_wrong() {
+        settle("Failure: no such file", CLOSED);
+    }
 }

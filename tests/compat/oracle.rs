@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a service may take to close a connection by itself before it counts as one that waits
 /// for more bytes.
-const CLOSING: Duration = Duration::from_secs(2);
+const CLOSING: Duration = Duration::from_secs(5);
 
 /// Cases in which nothing may fail: were the files not where they belong, all services would agree
 /// on that in most cases.

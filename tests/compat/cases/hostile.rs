@@ -234,7 +234,7 @@ fn frames() -> Vec<Case> {
         case("frame_length_gib").await_close([length(1 << 30), vec![3]].concat()),
         // -1 is how Spark's decoder notes that it has no length yet.
         case("frame_length_7").await_close([length(7), framed(&rpc(5, &[99]))].concat()),
-        // It is never decided how a body's own length relates to the frame's.
+        // A body has a length of its own, which nobody looks at.
         case("frame_body_length_wrong")
             .bytes(framed(&Fields::of(3).i64(5).i32(1000).raw(&[99, 1, 2]).done())),
         case("frame_body_length_negative")
