@@ -317,7 +317,14 @@ impl MapOutput {
 
     fn read_index(&self, roots: &LocalRoots) -> Result<IndexFile, BlockError> {
         let not_opened = |error: &OpenError| BlockError {
-            failure: Failure::IndexNotOpened { path: self.index.path(), reason: error.to_string() },
+            failure: Failure::IndexNotOpened {
+                path: self.index.path(),
+                reason: match error {
+                    // Its own text would name the path once more.
+                    OpenError::NotFound { .. } => "no such file or directory".to_owned(),
+                    other => other.to_string(),
+                },
+            },
             kind: kind_of(error),
         };
         let file = self.index.open(roots).map_err(|error| not_opened(&error))?;
