@@ -1,5 +1,6 @@
 //! Removes the directories of applications that expired.
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,39 +116,34 @@ impl Work {
     async fn attempt(&self, dir: &LocalDir) -> Outcome {
         let (registry, roots, removed_dir) =
             (self.registry.clone(), self.roots.clone(), dir.clone());
-        // The claim is looked at when the removal's turn has come, which may be long after now.
-        let remove = move || match registry.claim(&removed_dir) {
-            None => Ok(roots.remove_tree(&removed_dir, |_| ControlFlow::Continue(()))),
-            Some(claim) => Err(claim),
+        let remove = move || {
+            // Looked at now that the removal's turn has come, which may be long after it was asked for.
+            if let Some(claim) = registry.claim(&removed_dir) {
+                return Attempt::Claimed(claim);
+            }
+            Attempt::Made(roots.remove_tree(&removed_dir, |_| ControlFlow::Continue(())))
+        };
+        let failed = |removed, error: &dyn fmt::Display| {
+            warn!(%dir, %error, "Failed to delete directory, trying again later");
+            Outcome::Failed(removed)
         };
         match self.disks.disk(dir).remove(remove).await {
-            Ok(Err(Claim::Whole)) => {
+            Ok(Attempt::Claimed(Claim::Whole)) => {
                 warn!(%dir, "Keeping a directory of an expired app: a live one registered it too");
                 Outcome::Kept
             }
-            Ok(Err(Claim::Part)) => {
+            Ok(Attempt::Claimed(Claim::Part)) => {
                 warn!(%dir, "Keeping a directory of an expired app until a live one is gone that \
                     registered one in it");
                 Outcome::Failed(Removed::default())
             }
-            Ok(Ok(Ok(removed))) => {
+            Ok(Attempt::Made(Ok(removed))) => {
                 info!(%dir, files = removed.files, bytes = removed.bytes,
                     "Successfully cleaned up directory");
                 Outcome::Gone(removed)
             }
-            Ok(Ok(Err(RemoveError::Incomplete { removed, failures, texts }))) => {
-                warn!(%dir, failures, first = texts.join("; "),
-                    "Failed to delete directory, trying again later");
-                Outcome::Failed(removed)
-            }
-            Ok(Ok(Err(error))) => {
-                warn!(%dir, %error, "Failed to delete directory, trying again later");
-                Outcome::Failed(Removed::default())
-            }
-            Err(panicked) => {
-                warn!(%dir, error = %panicked, "Failed to delete directory, trying again later");
-                Outcome::Failed(Removed::default())
-            }
+            Ok(Attempt::Made(Err(error))) => failed(error.removed(), &error),
+            Err(panicked) => failed(Removed::default(), &panicked),
         }
     }
 
@@ -180,6 +176,12 @@ impl Work {
             }
         });
     }
+}
+
+/// What one try came to, on the disk's thread.
+enum Attempt {
+    Claimed(Claim),
+    Made(Result<Removed, RemoveError>),
 }
 
 enum Outcome {

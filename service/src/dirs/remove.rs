@@ -59,6 +59,17 @@ pub enum RemoveError {
     },
 }
 
+impl RemoveError {
+    /// What was removed all the same.
+    #[must_use]
+    pub fn removed(&self) -> Removed {
+        match self {
+            Self::Refused(_) => Removed::default(),
+            Self::Incomplete { removed, .. } | Self::Stopped { removed } => *removed,
+        }
+    }
+}
+
 pub(super) fn remove_tree(
     strategy: Strategy,
     dir: &LocalDir,
