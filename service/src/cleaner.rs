@@ -73,3 +73,159 @@ impl Cleaner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use shuffle_protocol::frame::Frame;
+    use shuffle_protocol::message::Message;
+    use shuffle_protocol::{HeartbeatTimeout, RequestId};
+    use tempfile::TempDir;
+    use test_support::fixture::FixtureExecutor;
+    use tokio::task::JoinHandle;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::dirs::LocalRoots;
+    use crate::disk::Disks;
+    use crate::liveness::OrphanPolicy;
+    use crate::log_limit::LogLimit;
+    use crate::session::{Answer, Session, Shared, Step};
+    use crate::streams::{StreamIds, StreamLimits};
+    use crate::supervise::supervise;
+
+    const TIMEOUT: Duration = Duration::from_secs(120);
+    const PERIOD: Duration = Duration::from_secs(30);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A service without sockets, whose clock is the test's.
+    struct Service {
+        shared: Arc<Shared>,
+        cleaner: Arc<Cleaner>,
+        root: TempDir,
+        reaper: JoinHandle<()>,
+    }
+
+    impl Service {
+        fn new() -> Self {
+            let root = TempDir::new().unwrap();
+            let roots = Arc::new(LocalRoots::open(&[root.path()]).unwrap());
+            let metrics = Arc::new(Metrics::default());
+            let registry = Arc::new(AppRegistry::new(OrphanPolicy::default()));
+            let disks = Arc::new(Disks::default());
+            let blocks = Arc::new(Blocks::new(
+                registry.clone(),
+                roots.clone(),
+                disks.clone(),
+                metrics.clone(),
+                1 << 20,
+            ));
+            let (reaper, task) =
+                Reaper::new(registry.clone(), roots.clone(), disks, metrics.clone());
+            let reaper_task = tokio::spawn(async move { task.run().await });
+            let (expiries, _) = watch::channel(());
+            let shared = Arc::new(Shared {
+                registry: registry.clone(),
+                roots,
+                metrics: metrics.clone(),
+                stream_ids: Arc::new(StreamIds::new(7)),
+                stream_limits: StreamLimits { streams: 10, bytes: 1 << 20, idle: TIMEOUT },
+                max_chunks_in_transfer: i64::MAX,
+                peer_log: LogLimit::new(Shared::LOG_EVERY),
+                app_log: LogLimit::new(Shared::LOG_EVERY),
+            });
+            let cleaner = Arc::new(Cleaner { registry, blocks, reaper, expiries, metrics });
+            Self { shared, cleaner, root, reaper: reaper_task }
+        }
+
+        /// A connection that sends one message and is gone.
+        fn send(&self, message: impl Into<Message>) {
+            let mut session = Session::new("127.0.0.1:4000".parse().unwrap(), self.shared.clone());
+            let body = message.into().encode();
+            let request = Frame::RpcRequest { id: RequestId(1), body };
+            let step = session.handle_frame(request, Instant::now().into_std());
+            assert!(
+                matches!(step, Step::Answer(Answer::Frame(Frame::RpcResponse { .. }))),
+                "{step:?}"
+            );
+        }
+
+        /// An application with a driver and a file, and its directory.
+        fn register(&self, app: &str) -> (FixtureExecutor, PathBuf) {
+            let executor = FixtureExecutor::new(app, "1", &[self.root.path()]);
+            executor.write("rdd_0_0", b"x");
+            self.send(executor.registration());
+            self.send(executor.driver(HeartbeatTimeout::from(TIMEOUT)));
+            let dir = executor.local_dirs[0].clone();
+            (executor, dir)
+        }
+    }
+
+    impl Drop for Service {
+        fn drop(&mut self) {
+            self.reaper.abort();
+        }
+    }
+
+    /// The directory goes within the time that a removal takes by the test's clock: none, but for
+    /// attempts that are repeated.
+    async fn goes(dir: &PathBuf) {
+        for _ in 0..100 {
+            if !fs::exists(dir).unwrap() {
+                return;
+            }
+            sleep(SECOND).await;
+        }
+        panic!("{} stays", dir.display());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c01_heartbeats_over_any_connection_keep_an_application_and_nothing_else_does() {
+        let service = Service::new();
+        let cleaner = service.cleaner.clone();
+        let cleaning = tokio::spawn(async move { cleaner.run(PERIOD).await });
+        let (beating, dir) = service.register("beating");
+        let (_, silent) = service.register("silent");
+        for minute in 1..=10 {
+            sleep(60 * SECOND).await;
+            assert!(fs::exists(&dir).unwrap(), "minute {minute}");
+            service.send(beating.heartbeat());
+        }
+        assert!(!fs::exists(&silent).unwrap());
+
+        sleep(TIMEOUT).await;
+        assert!(service.shared.registry.contains(&beating.app_id), "not before its timeout");
+        assert!(fs::exists(&dir).unwrap());
+        sleep(PERIOD + SECOND).await;
+        assert!(!service.shared.registry.contains(&beating.app_id), "within one check after it");
+        goes(&dir).await;
+        cleaning.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f8_cleaning_goes_on_after_a_panic() {
+        let service = Service::new();
+        let (cleaner, panicked) = (service.cleaner.clone(), Arc::new(AtomicBool::new(false)));
+        let task = move || {
+            let (cleaner, first) = (cleaner.clone(), !panicked.swap(true, Ordering::Relaxed));
+            async move {
+                if first {
+                    sleep(SECOND).await;
+                    panic!("injected");
+                }
+                cleaner.run(PERIOD).await;
+            }
+        };
+        let supervisor = supervise("cleaner", service.shared.metrics.clone(), task);
+        let (_, dir) = service.register("app");
+        sleep(TIMEOUT).await;
+        assert!(fs::exists(&dir).unwrap());
+        goes(&dir).await;
+        let page = service.shared.metrics.page(service.shared.registry.counts());
+        assert!(page.contains("shuffled_task_restarts_total{task=\"cleaner\"} 1"), "{page}");
+        supervisor.abort();
+    }
+}
