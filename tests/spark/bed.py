@@ -26,7 +26,6 @@ import glob
 import hashlib
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -220,12 +219,12 @@ class Application:
         wait_until("the executors to work", at_work)
 
     def pin(self, frame):
-        """A data frame over the RDD of this one's plan, so that reading it twice maps once."""
+        """A data frame over the RDD of this one's plan, so that reading it twice maps once; and that RDD."""
         from pyspark.sql import DataFrame
 
         rdd = frame._jdf.queryExecution().toRdd()
         fixed = self.spark._jsparkSession.internalCreateDataFrame(rdd, frame._jdf.schema(), False)
-        return DataFrame(fixed, self.spark), rdd.getNumPartitions()
+        return DataFrame(fixed, self.spark), rdd
 
     def stages(self):
         """What each stage that has run read, by its number."""
@@ -315,13 +314,22 @@ class Rows:
         self.want_first = [size - 1, size - 2, size - 3]
 
 
+def shuffles(rdd):
+    """The shuffles that an RDD reads, at whatever remove."""
+    every = rdd.dependencies()
+    for dependency in (every.apply(i) for i in range(every.size())):
+        if dependency.getClass().getSimpleName() == "ShuffleDependency":
+            yield dependency.shuffleId()
+        yield from shuffles(dependency.rdd())
+
+
 def run(job, cluster, app, pause):
     """Runs the job, and calls `pause` where somebody else may have something to do."""
     checks = {}
     app.wait_for_executors()
     rows = Rows(app.spark, job.get("size", 120_000))
-    wide, wide_readers = app.pin(rows.frame.repartition("id"))
-    ordered, _ = app.pin(rows.sorted)
+    wide, wide_rdd = app.pin(rows.frame.repartition("id"))
+    ordered, ordered_rdd = app.pin(rows.sorted)
     cached = None
     if job.get("rdd"):
         from pyspark import StorageLevel
@@ -345,7 +353,7 @@ def run(job, cluster, app, pause):
     checks["right answer"] = answer == rows.want
     checks["every block from the service"] = wide_reads.local_blocks == 0 and wide_reads.remote_blocks > 0
     single = PARTITIONS * PARTITIONS
-    batches = PARTITIONS * wide_readers
+    batches = PARTITIONS * wide_rdd.getNumPartitions()
     checks["blocks in batches"] = batches < single and \
         wide_reads.remote_blocks == (single if old_protocol else batches)
 
@@ -382,13 +390,16 @@ def run(job, cluster, app, pause):
         checks["RDD blocks are removed"] = True
     if job.get("remove"):
         app.wait_for_no_executor()
-        ids = {int(re.search(r"shuffle_(\d+)_", f).group(1)) for f in cluster.files("shuffle_*.data")}
-        checks["shuffles are on disk"] = len(ids) > 2
-        for shuffle in ids:
+        # Of others the driver may have told the executors, and they have gone before they did it.
+        pinned = {*shuffles(wide_rdd), *shuffles(ordered_rdd)}
+        written = [cluster.files("shuffle_%d_*.data" % shuffle) for shuffle in pinned]
+        checks["shuffles are on disk"] = len(written) > 2 and all(written)
+        files = sum(written, [])
+        for shuffle in pinned:
             app.scala.cleaner().get().doCleanupShuffle(shuffle, True)
         # the driver does not ask for the checksum files
-        wait_until("the shuffles to go",
-                   lambda: not cluster.files("shuffle_*.data") + cluster.files("shuffle_*.index"))
+        files += [f.replace(".data", ".index") for f in files]
+        wait_until("the shuffles to go", lambda: not any(map(os.path.exists, files)))
         checks["shuffles are removed"] = True
     if job.get("control"):
         try:
