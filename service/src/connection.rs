@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::StreamExt as _;
 use tokio_util::codec::FramedRead;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::blocks::{BlockError, Blocks};
 use crate::metrics::{ErrorKind, Metrics};
@@ -284,9 +284,16 @@ impl Environment {
                 }
             },
             Err(error) => {
-                info!(app = %chunk.app_id, exec = %chunk.exec_id, block = ?chunk.block,
-                    failure = %error.failure, "Cannot serve a block");
                 metrics.error(error.kind);
+                let key = (chunk.app_id.clone(), error.kind.as_str());
+                let silenced = self.shared.app_log.allow(key, Instant::now().into_std());
+                if let Some(silenced) = silenced {
+                    warn!(app = %chunk.app_id, exec = %chunk.exec_id, block = ?chunk.block,
+                        failure = %error.failure, silenced, "Cannot serve a block");
+                } else {
+                    debug!(app = %chunk.app_id, exec = %chunk.exec_id, block = ?chunk.block,
+                        failure = %error.failure, "Cannot serve a block");
+                }
                 (by.refuse(&error.failure), None)
             }
         };

@@ -49,8 +49,8 @@ pub struct Shared {
     pub max_chunks_in_transfer: i64,
     /// One line a peer and kind of nonsense.
     pub peer_log: LogLimit<(IpAddr, &'static str)>,
-    /// One line an application whose heartbeats come to nothing.
-    pub app_log: LogLimit<AppId>,
+    /// One line an application and kind of failure.
+    pub app_log: LogLimit<(AppId, &'static str)>,
 }
 
 impl Shared {
@@ -302,8 +302,13 @@ impl Session {
             .map(|dir| self.shared.roots.admit(dir))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|refused| {
-                warn!(peer = %self.peer, app = %app_id, exec = %exec_id, %refused,
-                    "Refusing to register an executor");
+                self.complain(
+                    "register-executor",
+                    now,
+                    format_args!(
+                        "Refusing to register executor {exec_id} of app {app_id}: {refused}"
+                    ),
+                );
                 Failure::IllegalArgument(refused.to_string())
             })?;
         let executor = Executor {
@@ -353,7 +358,7 @@ impl Session {
             }
             Beat::Unknown => "Received ShuffleServiceHeartbeat from an unknown app",
         };
-        if let Some(silenced) = self.shared.app_log.allow(app_id.clone(), now) {
+        if let Some(silenced) = self.shared.app_log.allow((app_id.clone(), "heartbeat"), now) {
             warn!(peer = %self.peer, app = %app_id, silenced, "{complaint}");
         }
     }
