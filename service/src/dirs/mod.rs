@@ -164,15 +164,6 @@ impl LocalRoots {
         open::remove_file(self.strategy, dir, sub, name)
     }
 
-    /// Renames `dir` to `name`, one path component, in the same parent, and returns it under that
-    /// name. An existing `name` is not replaced. Blocking.
-    ///
-    /// # Errors
-    /// See [`OpenError`]. A link in place of `dir` is refused.
-    pub fn rename(&self, dir: &LocalDir, name: &str) -> Result<LocalDir, OpenError> {
-        open::rename(self.strategy, dir, name)
-    }
-
     /// Removes `dir` with everything in it, and says what was removed. A `dir` that is not there
     /// is a success. Blocking, and long for many files: `progress` is called after each entry
     /// with what was removed so far and can stop the removal.
@@ -285,15 +276,6 @@ impl LocalDir {
     #[must_use]
     pub fn root(&self) -> &str {
         if self.root.path.is_empty() { "/" } else { &self.root.path }
-    }
-
-    /// Whether one of the two is the other or lies in it, so that removing one may remove of the
-    /// other.
-    #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self == other
-            || below(&self.path, &other.path).is_some()
-            || below(&other.path, &self.path).is_some()
     }
 
     fn relative(&self) -> &str {

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat,
-    openat, openat2, renameat_with, statat, statx, unlinkat,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat, openat,
+    openat2, statat, statx, unlinkat,
 };
 use rustix::io::{Errno, retry_on_intr};
 
@@ -149,34 +149,6 @@ pub(super) fn remove_file(
         Err(OpenError::NotFound { .. }) => Ok(false),
         Err(e) => Err(e),
     }
-}
-
-pub(super) fn rename(
-    strategy: Strategy,
-    dir: &LocalDir,
-    name: &str,
-) -> Result<LocalDir, OpenError> {
-    require_component(name)?;
-    let at = Target { dir, path: dir.path().to_owned() };
-    let (parent, old_name) = dir.parent_and_name();
-    let parent = open_parent(strategy, dir, parent)?;
-    let parent = parent.as_ref().map_or(dir.root_fd(), AsFd::as_fd);
-    let stat = statat(parent, old_name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| at.error(e))?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => {}
-        FileType::Symlink => return Err(at.error(Errno::LOOP)),
-        _ => return Err(at.error(Errno::NOTDIR)),
-    }
-    renameat_with(parent, old_name, parent, name, RenameFlags::NOREPLACE).map_err(|e| match e {
-        Errno::ACCESS | Errno::PERM => {
-            let above = dir.path().rsplit_once('/').map_or("", |(above, _)| above);
-            permission(&at.path, above, parent)
-        }
-        e => at.error(e),
-    })?;
-    let above = &dir.path()[..dir.path().len() - old_name.len()];
-    let path = format!("{above}{name}").into();
-    Ok(LocalDir { path, below: dir.below, root: std::sync::Arc::clone(&dir.root) })
 }
 
 /// Opens the directory that holds `dir`, a place to walk from; `None` if that is the root.

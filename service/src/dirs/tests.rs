@@ -214,33 +214,6 @@ fn without_roots_only_block_managers_directories() {
 }
 
 #[test]
-fn overlaps() {
-    let house = House::new();
-    let roots = house.roots(Strategy::Openat2);
-    let [a, ab, abc, abx] = ["a", "a/b", "a/b/c", "a/bx"]
-        .map(|dir| roots.admit(house.root.join(dir).to_str().unwrap()).unwrap());
-    assert!(a.overlaps(&a) && a.overlaps(&abc) && abc.overlaps(&ab));
-    assert!(!ab.overlaps(&abx) && !abx.overlaps(&abc));
-}
-
-#[test]
-fn files_are_opened_and_removed() {
-    for strategy in STRATEGIES {
-        let house = House::new();
-        let (roots, dir) = house.admitted(strategy);
-        assert_eq!(read(roots.open_file(&dir, "0c", "f").unwrap()), DATA);
-        let error = roots.open_file(&dir, "0c", "g").unwrap_err();
-        assert!(matches!(error, OpenError::NotFound { .. }), "{error}");
-        assert!(error.to_string().contains(house.dir().join("0c/g").to_str().unwrap()));
-
-        assert!(roots.remove_file(&dir, "0c", "f").unwrap());
-        assert!(!roots.remove_file(&dir, "0c", "f").unwrap());
-        assert!(!roots.remove_file(&dir, "0d", "f").unwrap());
-        house.assert_canary();
-    }
-}
-
-#[test]
 fn names_are_single_components() {
     for strategy in STRATEGIES {
         let house = House::new();
@@ -251,7 +224,6 @@ fn names_are_single_components() {
                 roots.open_file(&dir, "0c", name).unwrap_err(),
                 roots.remove_file(&dir, name, "f").unwrap_err(),
                 roots.remove_file(&dir, "0c", name).unwrap_err(),
-                roots.rename(&dir, name).unwrap_err(),
             ];
             for error in errors {
                 assert!(matches!(error, OpenError::NotAName { .. }), "{error}");
@@ -289,8 +261,6 @@ fn c51_links_are_not_followed() {
                 let error = removed.unwrap_err();
                 let refused = matches!(error, RemoveError::Refused(OpenError::SymbolicLink { .. }));
                 assert!(refused, "{level}: {error}");
-                let error = roots.rename(&dir, "blockmgr-2").unwrap_err();
-                assert!(matches!(error, OpenError::SymbolicLink { .. }), "{level}: {error}");
             } else {
                 assert_eq!(removed.unwrap().bytes, 0, "links are removed themselves");
                 assert!(!house.dir().exists());
@@ -451,25 +421,6 @@ fn a_file_is_no_local_dir() {
         let error = roots.remove_tree(&dir, go_on).unwrap_err();
         assert!(matches!(error, RemoveError::Refused(OpenError::NotADirectory { .. })), "{error}");
         assert!(file.exists());
-    }
-}
-
-#[test]
-fn renaming() {
-    for strategy in STRATEGIES {
-        let house = House::new();
-        let (roots, dir) = house.admitted(strategy);
-        let tomb = roots.rename(&dir, "blockmgr-1.removed").unwrap();
-        assert_eq!(tomb, roots.admit(tomb.path()).unwrap());
-        assert_eq!(Path::new(tomb.path()), house.root.join("app/blockmgr-1.removed"));
-        assert_eq!(read(roots.open_file(&tomb, "0c", "f").unwrap()), DATA);
-        let error = roots.rename(&dir, "x").unwrap_err();
-        assert!(matches!(error, OpenError::NotFound { .. }), "{error}");
-
-        house.fill_app();
-        assert!(roots.rename(&dir, "blockmgr-1.removed").is_err(), "replaces nothing");
-        assert_eq!(roots.remove_tree(&tomb, go_on).unwrap().files, 1);
-        assert!(house.dir().exists());
     }
 }
 
