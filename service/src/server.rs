@@ -184,12 +184,12 @@ impl Server {
     /// `shuffled.drain.timeout` allows, and returns. Files are left alone: another start finds them.
     pub async fn run(self, stop: CancellationToken) {
         let metrics = self.env.shared.metrics.clone();
-        let mut background = Vec::new();
         let (cleaner, period) = (self.cleaner.clone(), self.config.cleaner_interval);
-        background.push(supervise("cleaner", metrics.clone(), move || {
+        let cleaning = supervise("cleaner", metrics.clone(), move || {
             let cleaner = cleaner.clone();
             async move { cleaner.run(period).await }
-        }));
+        });
+        let mut background = Vec::new();
         let reaper = self.reaper_task.clone();
         background.push(supervise("reaper", metrics.clone(), move || {
             let reaper = reaper.clone();
@@ -211,11 +211,15 @@ impl Server {
         );
 
         let connections = TaskTracker::new();
+        let cut = CancellationToken::new();
+        let _cut_at_the_end = cut.clone().drop_guard();
         tokio::select! {
-            () = accept(&self.listener, &self.env, &connections, self.max_connections) => {}
+            () = accept(&self.listener, &self.env, &connections, &cut, self.max_connections) => {}
             () = stop.cancelled() => {}
         }
         info!("Shutting down shuffle service.");
+        // Heartbeats are not heard from now on, so their absence says nothing.
+        cleaning.abort();
         drop(self.listener);
         self.env.draining.cancel();
         connections.close();
@@ -231,11 +235,12 @@ impl Server {
     }
 }
 
-/// Accepts for ever. At the limit, connections wait in the listener's backlog.
+/// Accepts for ever. At the limit, connections wait in the listener's backlog. They end with `cut`.
 async fn accept(
     listener: &TcpListener,
     env: &Arc<Environment>,
     connections: &TaskTracker,
+    cut: &CancellationToken,
     limit: usize,
 ) {
     let room = Arc::new(Semaphore::new(limit));
@@ -257,9 +262,9 @@ async fn accept(
         match listener.accept().await {
             Ok((socket, peer)) => {
                 let connection = Unauthenticated::new(socket, peer).admit_anyone();
-                let env = env.clone();
+                let (env, cut) = (env.clone(), cut.clone());
                 connections.spawn(async move {
-                    connection.serve(env).await;
+                    cut.run_until_cancelled(connection.serve(env)).await;
                     drop(permit);
                 });
             }
@@ -329,7 +334,16 @@ fn max_connections(limit: u64, disks: Option<usize>) -> Result<usize, StartError
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use shuffle_protocol::frame::{Frame, StreamChunkId};
+    use shuffle_protocol::message::OpenBlocks;
+    use tempfile::TempDir;
+    use test_support::fixture::FixtureExecutor;
+    use test_support::raw::RawClient;
+
     use super::*;
+    use crate::config::RawConfig;
 
     #[test]
     fn c26_few_descriptors_are_good_for_as_many_connections_as_can_be() {
@@ -341,5 +355,49 @@ mod tests {
         assert_eq!(connections(83, Some(1)), Some(1));
         assert_eq!(connections(82, Some(1)), None);
         assert!(connections(u64::MAX, None).is_some());
+    }
+
+    /// A driver whose heartbeats are not heard any more, because the service stops, is not silent.
+    #[tokio::test(start_paused = true)]
+    async fn c17_nothing_expires_while_the_service_drains() {
+        let disk = TempDir::new().unwrap();
+        let mut raw = RawConfig::default();
+        for setting in [
+            "shuffled.listen=127.0.0.1:0",
+            "shuffled.admin.listen=off",
+            &format!("shuffled.local.dirs={}", disk.path().display()),
+            "spark.shuffle.cleaner.interval=1s",
+            "spark.shuffle.io.connectionTimeout=0",
+            "shuffled.drain.timeout=10min",
+        ] {
+            raw.conf(setting);
+        }
+        let server = Server::bind(ServiceConfig::check(&raw).unwrap()).unwrap();
+        let (registry, stop) = (server.env.shared.registry.clone(), CancellationToken::new());
+        let address = server.addresses().shuffle;
+        let running = tokio::spawn(server.run(stop.clone()));
+
+        // A transfer that never ends keeps it draining.
+        let executor = FixtureExecutor::new("app", "1", &[disk.path()]);
+        executor.write("rdd_0_0", &vec![7; 64 << 20]);
+        let mut stalled = RawClient::connect(address).await;
+        stalled.rpc(executor.registration()).await.unwrap();
+        let open = OpenBlocks {
+            app_id: executor.app_id.clone(),
+            exec_id: executor.exec_id.clone(),
+            block_ids: ["rdd_0_0"].into_iter().collect(),
+        };
+        let stream = stalled.open(open).await.unwrap().stream_id;
+        stalled.send(&Frame::ChunkFetchRequest(StreamChunkId { stream, chunk: 0 })).await;
+        assert!(stalled.event().await.is_some());
+
+        let now = tokio::time::Instant::now();
+        let timeout = Duration::from_secs(60).into();
+        registry.register_driver(&executor.app_id, timeout, address, now.into_std());
+        stop.cancel();
+        running.await.unwrap();
+        assert!(now.elapsed() >= Duration::from_secs(600), "it drained to the end");
+        assert!(registry.contains(&executor.app_id));
+        drop(stalled);
     }
 }
