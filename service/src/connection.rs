@@ -13,13 +13,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use prometheus_client::metrics::gauge::Gauge;
 use shuffle_protocol::codec::{FrameCodec, ReadError};
 use shuffle_protocol::frame::{Event, Foreign, Frame, FrameError};
 use shuffle_protocol::message::{BlocksRemoved, Message};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::StreamExt as _;
 use tokio_util::codec::FramedRead;
@@ -32,12 +33,14 @@ use crate::send::{Outgoing, SendError, Sender};
 use crate::session::{Answer, AskedBy, Session, Shared, Step};
 use crate::streams::{Block, Chunk};
 
-/// Answers a connection may have waiting before the service stops reading from it. They are small
-/// (a chunk that waits is a few numbers), and far more than this many chunks are never under way for
-/// a client that reads what it asked for.
+/// Answers a connection may have waiting before the service stops reading from it. Far more than this
+/// many chunks are never under way for a client that reads what it asked for.
 const QUEUE: usize = 16 * 1024;
+/// Bytes of memory for them. A chunk that waits is a few numbers; an answer in words may be large, and
+/// must not pile up for a peer that asks and does not read. One that is larger waits alone.
+const QUEUE_BYTES: usize = 16 << 20;
 
-/// How long a refused connection may take to notice.
+/// How long a peer may take to close its half after the last answer.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// What every connection needs besides its socket.
@@ -135,8 +138,8 @@ impl Connection {
             end = &mut reading => end,
             failed = &mut writing => return match failed {
                 Some(error) => End::Send(error),
-                // The last answer is out; the reading half lingers.
-                None => reading.await,
+                // The last answer is out, and the peer sees that there are no more.
+                None => timeout(LINGER, reading).await.unwrap_or(End::Refused),
             },
             () = activity.idle(env.idle) => return End::Idle,
         };
@@ -153,10 +156,11 @@ impl Connection {
 async fn read_frames(
     mut source: FramedRead<Metered, FrameCodec>,
     mut session: Session,
-    answers: mpsc::Sender<Answer>,
+    answers: mpsc::Sender<Waiting>,
     env: &Environment,
 ) -> End {
     let mut expiries = env.expiries.clone();
+    let room = Arc::new(Semaphore::new(QUEUE_BYTES));
     loop {
         let event = tokio::select! {
             event = source.next() => event,
@@ -164,7 +168,11 @@ async fn read_frames(
                 session.handle_expiry();
                 continue;
             }
-            () = env.draining.cancelled() => return End::Draining,
+            () = env.draining.cancelled() => {
+                drop(answers);
+                discard(source).await;
+                return End::Draining;
+            }
         };
         let frame = match event {
             None => return End::Closed,
@@ -175,6 +183,7 @@ async fn read_frames(
         };
         let now = Instant::now();
         let timed = Timed::of(&frame);
+        let asked = weight(&frame);
         let step = session.handle_frame(frame, now.into_std());
         timed.observe(&env.shared.metrics, now.elapsed());
         let (answer, close) = match step {
@@ -183,40 +192,64 @@ async fn read_frames(
             Step::Close(answer) => (answer, true),
         };
         if let Some(answer) = answer {
-            if matches!(answer, Answer::Chunk { .. }) {
-                env.shared.metrics.chunks_in_transfer.inc();
-            }
-            if answers.send(answer).await.is_err() {
+            let in_transfer = matches!(answer, Answer::Chunk { .. })
+                .then(|| InTransfer::new(&env.shared.metrics.chunks_in_transfer));
+            let held = asked + if let Answer::Frame(frame) = &answer { weight(frame) } else { 0 };
+            let bytes = u32::try_from(held.min(QUEUE_BYTES)).unwrap_or(u32::MAX);
+            let room = room.clone().acquire_many_owned(bytes).await;
+            let room = room.expect("the semaphore is never closed");
+            let waiting = Waiting { answer, _room: room, _in_transfer: in_transfer };
+            if answers.send(waiting).await.is_err() {
                 return End::Closed; // the sending side ended, and says why
             }
         }
         if close {
             drop(answers);
-            linger(source).await;
+            discard(source).await;
             return End::Refused;
         }
     }
 }
 
-/// Takes what the peer still sends, for a while. A socket that is closed over unread bytes is reset,
-/// and the reset would overtake the answer that says why.
-async fn linger(mut source: FramedRead<Metered, FrameCodec>) {
-    let rest = async { while let Some(Ok(_)) = source.next().await {} };
-    // How it ends does not matter: the connection does.
-    let _ = timeout(LINGER, rest).await;
+/// Takes what the peer still sends. A socket that is closed over unread bytes is reset, and the reset
+/// would overtake the last answers.
+async fn discard(mut source: FramedRead<Metered, FrameCodec>) {
+    while let Some(Ok(_)) = source.next().await {}
+}
+
+/// An answer that waits for its turn, or is being sent.
+struct Waiting {
+    answer: Answer,
+    _room: OwnedSemaphorePermit,
+    _in_transfer: Option<InTransfer>,
+}
+
+/// Bytes of memory that a frame holds besides itself.
+fn weight(frame: &Frame) -> usize {
+    match frame {
+        Frame::RpcRequest { body, .. }
+        | Frame::RpcResponse { body, .. }
+        | Frame::OneWayMessage { body }
+        | Frame::MergedBlockMetaSuccess { body, .. } => body.len(),
+        Frame::UploadStream { meta, .. } => meta.len(),
+        Frame::RpcFailure { error, .. } | Frame::ChunkFetchFailure { error, .. } => error.len(),
+        Frame::StreamRequest { name } | Frame::StreamResponse { name, .. } => name.len(),
+        Frame::StreamFailure { name, error } => name.len() + error.len(),
+        Frame::MergedBlockMetaRequest { app_id, .. } => app_id.as_str().len(),
+        Frame::ChunkFetchRequest(_) | Frame::ChunkFetchSuccess { .. } => 0,
+    }
 }
 
 /// Works off the queue until it ends, or until sending fails.
 async fn write_answers(
     sender: Sender,
-    queue: mpsc::Receiver<Answer>,
+    mut queue: mpsc::Receiver<Waiting>,
     env: &Environment,
     activity: &Activity,
 ) -> Option<SendError> {
-    let mut queue = Queue { queue, metrics: &env.shared.metrics };
     loop {
         activity.set_busy(false);
-        let answer = queue.queue.recv().await?;
+        let Waiting { answer, _room, _in_transfer } = queue.recv().await?;
         activity.set_busy(true);
         let sent = env.answer(&sender, answer).await;
         activity.touch();
@@ -226,32 +259,12 @@ async fn write_answers(
     }
 }
 
-/// The waiting answers; when the connection ends early, its chunks are no longer under way.
-struct Queue<'a> {
-    queue: mpsc::Receiver<Answer>,
-    metrics: &'a Metrics,
-}
-
-impl Drop for Queue<'_> {
-    fn drop(&mut self) {
-        self.queue.close();
-        while let Ok(answer) = self.queue.try_recv() {
-            if matches!(answer, Answer::Chunk { .. }) {
-                self.metrics.chunks_in_transfer.dec();
-            }
-        }
-    }
-}
-
 impl Environment {
     async fn answer(&self, sender: &Sender, answer: Answer) -> Result<(), SendError> {
         let now = Instant::now().into_std();
         let frame = match answer {
             Answer::Frame(frame) => frame,
-            Answer::Chunk { by, chunk } => {
-                let _in_transfer = InTransfer(&self.shared.metrics);
-                return self.send_chunk(sender, by, &chunk).await;
-            }
+            Answer::Chunk { by, chunk } => return self.send_chunk(sender, by, &chunk).await,
             Answer::Remove(id, message) => match self.blocks.remove(message, now).await {
                 Ok(num_removed_blocks) => Frame::RpcResponse {
                     id,
@@ -391,12 +404,19 @@ impl Drop for ActiveConnection<'_> {
     }
 }
 
-/// A chunk that left the queue and is being sent.
-struct InTransfer<'a>(&'a Metrics);
+/// Counts a chunk from being asked for to being sent, however the connection ends in between.
+struct InTransfer(Gauge);
 
-impl Drop for InTransfer<'_> {
+impl InTransfer {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for InTransfer {
     fn drop(&mut self) {
-        self.0.chunks_in_transfer.dec();
+        self.0.dec();
     }
 }
 

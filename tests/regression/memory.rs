@@ -1,7 +1,7 @@
 //! What is kept in memory, and for how long: C05, C25, C27, C28.
 
 use shuffle_protocol::frame::Frame;
-use shuffle_protocol::message::{Message, OpenBlocks, RegisterDriver};
+use shuffle_protocol::message::{GetLocalDirsForExecutors, Message, OpenBlocks, RegisterDriver};
 use shuffle_protocol::{ExecId, RequestId};
 
 use super::*;
@@ -206,4 +206,66 @@ async fn c28_streams_go_however_many_applications_expire_at_once() {
         .map(|e| RegisterDriver { app_id: e.app_id.clone(), heartbeat_timeout_ms: 1 }.into());
     pipelined(&mut client, drivers).await;
     wait_gauges_zero(&service, &["shuffled_apps", "shuffled_streams_open"]);
+}
+
+/// A peer that asks and does not read, and then breaks the connection: however far the service came
+/// with its requests, nothing of them is counted for ever.
+#[tokio::test]
+async fn c27_chunks_that_a_broken_connection_asked_for_are_not_under_way() {
+    const CHUNKS: i32 = 40_000;
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let executor = registered(&service, &mut client, "app", "1").await;
+    executor.write_map_output(0, 1, &[vec![7; 64 << 20]]);
+    let mut broken = RawClient::connect(service.shuffle).await;
+    let reduces = vec![0; usize::try_from(CHUNKS).expect("positive")];
+    let stream = broken.open(executor.fetch(0, &[(1, &reduces)])).await.expect("a stream");
+    let mut requests = bytes::BytesMut::new();
+    for number in 0..CHUNKS {
+        Frame::ChunkFetchRequest(chunk(&stream, number)).encode(&mut requests);
+    }
+    broken.send_bytes(&requests).await.expect("the service takes requests");
+    until("the queue to be full", async || {
+        let queued = service.metric("shuffled_chunks_in_transfer");
+        (queued > 16_384.0).then_some(())
+    })
+    .await;
+    drop(broken);
+    drop(client);
+    assert_nothing_open(&service);
+}
+
+/// Answers that nobody reads do not pile up, however short the questions.
+#[tokio::test]
+async fn c50_large_answers_to_short_questions_wait_for_their_reader() {
+    const QUESTIONS: i64 = 150;
+    const DIRS: usize = 1000;
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let mut executor = written(&service, "app", "1");
+    let name = "d".repeat(200);
+    let deep = (0..18).fold(service.root(), |dir, _| dir.join(&name));
+    executor.local_dirs = (0..DIRS).map(|number| deep.join(number.to_string())).collect();
+    client.rpc(executor.registration()).await.expect("a registration");
+    let before = service.resident_bytes();
+
+    let question = GetLocalDirsForExecutors {
+        app_id: executor.app_id.clone(),
+        exec_ids: ["1"].into_iter().collect(),
+    };
+    let body = Message::from(question).encode();
+    let mut requests = bytes::BytesMut::new();
+    for number in 1..=QUESTIONS {
+        Frame::RpcRequest { id: RequestId(number), body: body.clone() }.encode(&mut requests);
+    }
+    client.send_bytes(&requests).await.expect("the service takes requests");
+    canary_expires(&service, "canary", seconds(1)).await;
+    let grown = service.resident_bytes().saturating_sub(before);
+    assert!(grown < 100 << 20, "{grown} bytes for {QUESTIONS} short questions");
+    for number in 1..=QUESTIONS {
+        let answer = client.next().await.expect("the connection goes on").frame;
+        let Frame::RpcResponse { id, body } = answer else { panic!("{answer:?}") };
+        assert_eq!(id, RequestId(number));
+        assert!(body.len() > DIRS * 3600);
+    }
 }
