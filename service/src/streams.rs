@@ -89,16 +89,14 @@ impl Chunks {
 
     /// Bytes of memory it holds, roughly.
     fn weight(&self) -> usize {
-        const STREAM: usize = 256;
-        STREAM
-            + match self {
-                Self::Opened(blocks) => 16 * blocks.len(),
-                Self::Fetched { map_ids, reduce_ids: ids, .. }
-                | Self::Batches { map_ids, ranges: ids, .. } => {
-                    16 * map_ids.len() + 4 * ids.values().len()
-                }
-                Self::Merged { .. } => 0,
+        match self {
+            Self::Opened(blocks) => 16 * blocks.len(),
+            Self::Fetched { map_ids, reduce_ids: ids, .. }
+            | Self::Batches { map_ids, ranges: ids, .. } => {
+                16 * map_ids.len() + 4 * ids.values().len()
             }
+            Self::Merged { .. } => 0,
+        }
     }
 }
 
@@ -177,6 +175,13 @@ impl StreamPlan {
     #[must_use]
     pub fn of_registered(self, of_registered: bool) -> Self {
         Self { of_registered, ..self }
+    }
+
+    /// Bytes of memory it holds, roughly.
+    fn weight(&self) -> usize {
+        const STREAM: usize = 256;
+        // Each request brings its own copy of the ids, of any length.
+        STREAM + self.app_id.as_str().len() + self.exec_id.as_str().len() + self.chunks.weight()
     }
 
     /// Chunks of the stream.
@@ -267,7 +272,7 @@ impl Streams {
     pub fn open(&mut self, plan: StreamPlan, now: Instant) -> StreamId {
         self.drop_idle(now);
         let id = self.ids.next();
-        self.weight += plan.chunks.weight();
+        self.weight += plan.weight();
         self.open.put(id, Stream { plan, next: 0, touched: now });
         self.gauge.inc();
         while self.open.len() > 1
@@ -348,7 +353,7 @@ impl Streams {
 
     fn remove(&mut self, id: StreamId) {
         if let Some(stream) = self.open.pop(&id) {
-            self.weight -= stream.plan.chunks.weight();
+            self.weight -= stream.plan.weight();
             self.gauge.dec();
         }
     }
@@ -518,6 +523,16 @@ mod tests {
         let id = streams.open(plan("a", &[(1, &huge)], false).unwrap(), Instant::now());
         assert_eq!(streams.len(), 1, "one that is over the limit by itself is served alone");
         assert!(take(&mut streams, id, 0).is_ok());
+    }
+
+    #[test]
+    fn c27_the_ids_of_a_stream_count_as_well() {
+        let (mut streams, _) = streams(LIMITS);
+        let app = "a".repeat(LIMITS.bytes / 2);
+        for _ in 0..3 {
+            streams.open(plan(&app, &[(1, &[0])], false).unwrap(), Instant::now());
+        }
+        assert_eq!(streams.len(), 1);
     }
 
     #[test]
