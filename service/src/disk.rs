@@ -4,7 +4,10 @@
 //! blocking pool, so that one of them can use up its share and nothing else (design, "What must
 //! always hold" 9).
 
-use std::path::{Component, Path, PathBuf};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dashmap::DashMap;
@@ -17,8 +20,21 @@ use crate::dirs::LocalDir;
 pub(crate) const CALLS_PER_DISK: usize = 32;
 
 /// Where blocking work waits for its disk.
-#[derive(Debug, Default)]
-pub struct Disks(DashMap<PathBuf, Disk>);
+#[derive(Debug)]
+pub struct Disks {
+    /// By root or mount point, of which there are so many and no more, whatever clients register.
+    shares: DashMap<PathBuf, Disk>,
+    mount_points: HashSet<PathBuf>,
+}
+
+/// Knows where file systems are mounted now. One that is mounted later counts as the one around it.
+impl Default for Disks {
+    fn default() -> Self {
+        // Where that cannot be read, everything without a root is one disk.
+        let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        Self { shares: DashMap::new(), mount_points: mount_points(&mounts) }
+    }
+}
 
 /// The work panicked; the panic itself was reported by the panic hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +54,45 @@ impl Disks {
     /// The disk of `dir`.
     #[must_use]
     pub fn disk(&self, dir: &LocalDir) -> Disk {
-        self.0.entry(disk_of(dir)).or_default().clone()
+        self.shares.entry(self.disk_of(dir).to_owned()).or_default().clone()
+    }
+
+    /// Which disk a directory is on, judged by its path, since asking the disk could block: its root,
+    /// or without roots the file system that is mounted above it.
+    fn disk_of<'a>(&self, dir: &'a LocalDir) -> &'a Path {
+        let is_mount_point = |above: &&Path| self.mount_points.contains(*above);
+        match dir.root() {
+            "/" => Path::new(dir.path()).ancestors().find(is_mount_point).unwrap_or(Path::new("/")),
+            root => Path::new(root),
+        }
+    }
+}
+
+/// The mount points in a `/proc/self/mountinfo`.
+fn mount_points(mountinfo: &[u8]) -> HashSet<PathBuf> {
+    mountinfo
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| line.split(|&byte| byte == b' ').nth(4))
+        .map(|escaped| PathBuf::from(OsString::from_vec(unescaped(escaped))))
+        .collect()
+}
+
+/// The kernel writes a blank, for one, as `\040`.
+fn unescaped(mut escaped: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(escaped.len());
+    loop {
+        let octal = |digits: &[u8; 3]| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok();
+        match escaped {
+            [] => return path,
+            [b'\\', rest @ ..] if rest.first_chunk().and_then(octal).is_some() => {
+                path.extend(rest.first_chunk().and_then(octal));
+                escaped = &rest[3..];
+            }
+            [byte, rest @ ..] => {
+                path.push(*byte);
+                escaped = rest;
+            }
+        }
     }
 }
 
@@ -91,16 +145,33 @@ async fn blocking<T: Send + 'static>(
     task.await.map_err(|_| DiskTaskPanicked)
 }
 
-/// Which disk a directory is on, judged by its path, since asking the disk could block: its root, or
-/// without roots the first two components (`/mnt/disk1`), by which hosts tell their disks apart.
-fn disk_of(dir: &LocalDir) -> PathBuf {
-    if dir.root() == "/" {
-        Path::new(dir.path())
-            .components()
-            .filter(|part| matches!(part, Component::Normal(_)))
-            .take(2)
-            .collect()
-    } else {
-        PathBuf::from(dir.root())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dirs::LocalRoots;
+
+    #[test]
+    fn c05_without_roots_there_are_as_many_disks_as_mounts_and_not_as_directories() {
+        let mounts = b"27 1 8:1 / / rw - ext4 /dev/a rw\n\
+            30 27 8:2 / /mnt/disk\\0401 rw,relatime shared:1 - xfs /dev/b rw\n\
+            31 27 8:3 / /mnt/disk\\0401/in rw - xfs /dev/c rw\n";
+        let disks = Disks { shares: DashMap::new(), mount_points: mount_points(mounts) };
+        let roots = LocalRoots::unrestricted().unwrap();
+        let disk_of = |dir: &str| disks.disk_of(&roots.admit(dir).unwrap()).to_owned();
+        assert_eq!(disk_of("/mnt/disk 1/spark-x/blockmgr-1"), Path::new("/mnt/disk 1"));
+        assert_eq!(disk_of("/mnt/disk 1/in/blockmgr-1"), Path::new("/mnt/disk 1/in"));
+        assert_eq!(disk_of("/mnt/disk 10/blockmgr-1"), Path::new("/"));
+        for number in 0..100 {
+            let dir = format!("/tmp/spark-{number}/executor-{number}/blockmgr-{number}");
+            let _ = disks.disk(&roots.admit(&dir).unwrap());
+        }
+        assert_eq!(disks.shares.len(), 1);
+    }
+
+    #[test]
+    fn without_mounts_there_is_one_disk() {
+        let disks = Disks { shares: DashMap::new(), mount_points: mount_points(b"") };
+        let dir = LocalRoots::unrestricted().unwrap().admit("/tmp/blockmgr-1").unwrap();
+        assert_eq!(disks.disk_of(&dir), Path::new("/"));
     }
 }
