@@ -228,6 +228,8 @@ pub struct AppRegistry {
     claims: Mutex<Claims>,
     gone: Mutex<VecDeque<Gone>>,
     next_generation: AtomicU64,
+    /// Executors registered so far.
+    registrations: AtomicU64,
     orphans: OrphanPolicy,
 }
 
@@ -288,6 +290,7 @@ impl AppRegistry {
                 claims.add(Path::new(dir.path()), app.generation);
                 app.dirs.insert(dir.clone());
             }
+            self.registrations.fetch_add(1, Ordering::Release);
             app.executors.insert(exec_id, Arc::new(executor));
         });
     }
@@ -367,6 +370,19 @@ impl AppRegistry {
     #[must_use]
     pub fn claim(&self, dir: &LocalDir) -> Option<Claim> {
         lock(&self.claims).claim(Path::new(dir.path()))
+    }
+
+    /// Asks for the [`claim`](Self::claim) on `dir` again and again, which costs next to nothing while
+    /// nobody registers.
+    pub fn watch_claim<'a>(&'a self, dir: &'a LocalDir) -> impl FnMut() -> Option<Claim> + use<'a> {
+        let mut last = None;
+        move || {
+            let registrations = self.registrations.load(Ordering::Acquire);
+            match last {
+                Some((of, claim)) if of == registrations => claim,
+                _ => last.insert((registrations, self.claim(dir))).1,
+            }
+        }
     }
 
     /// Notes what became of directories of an expired application.
@@ -598,6 +614,22 @@ mod tests {
         assert_eq!(claim("/d/blockmgr-a/blockmgr-b0"), None);
         assert_eq!(claim("/d/blockmgr-a-b"), None);
         assert_eq!(claim("/blockmgr-d"), None);
+    }
+
+    #[test]
+    fn c14_who_watches_a_directory_sees_it_registered() {
+        let registry = AppRegistry::default();
+        let dir = executor(&["/d/blockmgr-a"]).local_dirs.remove(0);
+        let mut claim = registry.watch_claim(&dir);
+        let register = |dir| {
+            registry.register_executor(&"a".into(), "1".into(), executor(&[dir]), Instant::now());
+        };
+        assert_eq!(claim(), None);
+        register("/d/blockmgr-b");
+        assert_eq!(claim(), None);
+        register("/d/blockmgr-a");
+        assert_eq!(claim(), Some(Claim::Whole));
+        assert_eq!(claim(), Some(Claim::Whole));
     }
 
     #[test]

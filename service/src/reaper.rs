@@ -117,25 +117,37 @@ impl Work {
         let (registry, roots, removed_dir) =
             (self.registry.clone(), self.roots.clone(), dir.clone());
         let remove = move || {
-            // Looked at now that the removal's turn has come, which may be long after it was asked for.
-            if let Some(claim) = registry.claim(&removed_dir) {
-                return Attempt::Claimed(claim);
+            // Looked at now that the removal's turn has come, which may be long after it was asked for,
+            // and between any two files: the directory may be registered while it goes.
+            let mut claim = registry.watch_claim(&removed_dir);
+            if let Some(claim) = claim() {
+                return Attempt::Claimed(claim, Removed::default());
             }
-            Attempt::Made(roots.remove_tree(&removed_dir, |_| ControlFlow::Continue(())))
+            let made = roots.remove_tree(&removed_dir, |_| match claim() {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            });
+            match (made, claim()) {
+                (Err(RemoveError::Stopped { removed }), Some(claim)) => {
+                    Attempt::Claimed(claim, removed)
+                }
+                (made, _) => Attempt::Made(made),
+            }
         };
         let failed = |removed, error: &dyn fmt::Display| {
             warn!(%dir, %error, "Failed to delete directory, trying again later");
             Outcome::Failed(removed)
         };
         match self.disks.disk(dir).remove(remove).await {
-            Ok(Attempt::Claimed(Claim::Whole)) => {
-                warn!(%dir, "Keeping a directory of an expired app: a live one registered it too");
-                Outcome::Kept
+            Ok(Attempt::Claimed(Claim::Whole, removed)) => {
+                warn!(%dir, files_removed_before = removed.files,
+                    "Keeping a directory of an expired app: a live one registered it too");
+                Outcome::Kept(removed)
             }
-            Ok(Attempt::Claimed(Claim::Part)) => {
+            Ok(Attempt::Claimed(Claim::Part, removed)) => {
                 warn!(%dir, "Keeping a directory of an expired app until a live one is gone that \
                     registered one in it");
-                Outcome::Failed(Removed::default())
+                Outcome::Failed(removed)
             }
             Ok(Attempt::Made(Ok(removed))) => {
                 info!(%dir, files = removed.files, bytes = removed.bytes,
@@ -149,15 +161,12 @@ impl Work {
 
     fn note(&self, generation: Generation, outcome: &Outcome, failed_before: bool) {
         let metrics = &self.metrics;
-        let removed = match outcome {
-            Outcome::Gone(removed) | Outcome::Failed(removed) => *removed,
-            Outcome::Kept => Removed::default(),
-        };
+        let (Outcome::Gone(removed) | Outcome::Kept(removed) | Outcome::Failed(removed)) = *outcome;
         metrics.files_removed.inc_by(removed.files);
         metrics.bytes_removed.inc_by(removed.bytes);
         match outcome {
             Outcome::Gone(_) => metrics.dirs_removed.inc(),
-            Outcome::Kept => metrics.dirs_kept.inc(),
+            Outcome::Kept(_) => metrics.dirs_kept.inc(),
             Outcome::Failed(_) => metrics.removal_failures.inc(),
         };
         self.registry.note_removal(generation, |so_far: &mut Removal| {
@@ -171,7 +180,7 @@ impl Work {
             }
             match outcome {
                 Outcome::Gone(_) => so_far.removed += 1,
-                Outcome::Kept => so_far.kept += 1,
+                Outcome::Kept(_) => so_far.kept += 1,
                 Outcome::Failed(_) => {}
             }
         });
@@ -180,12 +189,13 @@ impl Work {
 
 /// What one try came to, on the disk's thread.
 enum Attempt {
-    Claimed(Claim),
+    /// By a live application; what had been removed by then.
+    Claimed(Claim, Removed),
     Made(Result<Removed, RemoveError>),
 }
 
 enum Outcome {
     Gone(Removed),
-    Kept,
+    Kept(Removed),
     Failed(Removed),
 }
