@@ -32,8 +32,13 @@ pub struct Cleaner {
 impl Cleaner {
     /// Checks every `period` for ever; the first time after one period.
     pub async fn run(&self, period: Duration) {
-        let mut ticks = interval_at(Instant::now() + period, period);
+        /// Ticks in between find out how long this process was stopped, which may well have ended just
+        /// before a check.
+        const PULSE: Duration = Duration::from_secs(1);
+        let pulse = PULSE.min(period);
+        let mut ticks = interval_at(Instant::now() + pulse, pulse);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next_check = Instant::now().into_std().checked_add(period);
         loop {
             let scheduled = ticks.tick().await.into_std();
             let now = Instant::now().into_std();
@@ -44,7 +49,10 @@ impl Cleaner {
                 );
                 self.registry.handle_absence(now);
             }
-            self.check(now);
+            if next_check.is_some_and(|at| now >= at) {
+                next_check = now.checked_add(period);
+                self.check(now);
+            }
         }
     }
 
@@ -86,7 +94,7 @@ mod tests {
     use tempfile::TempDir;
     use test_support::fixture::FixtureExecutor;
     use tokio::task::JoinHandle;
-    use tokio::time::sleep;
+    use tokio::time::{advance, sleep};
 
     use super::*;
     use crate::dirs::LocalRoots;
@@ -202,6 +210,33 @@ mod tests {
         sleep(PERIOD + SECOND).await;
         assert!(!service.shared.registry.contains(&beating.app_id), "within one check after it");
         goes(&dir).await;
+        cleaning.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c17_a_stop_that_ends_before_a_check_does_not_count() {
+        let service = Service::new();
+        let cleaner = service.cleaner.clone();
+        let cleaning = tokio::spawn(async move { cleaner.run(PERIOD).await });
+        let (app, _) = service.register("app");
+        service.send(app.driver(HeartbeatTimeout::from(20 * SECOND)));
+        sleep(2 * SECOND).await;
+        advance(26 * SECOND).await; // what the driver sent meanwhile waits in the socket
+        sleep(4 * SECOND).await;
+        assert!(service.shared.registry.contains(&app.app_id));
+        service.send(app.heartbeat());
+        sleep(20 * SECOND + PERIOD + SECOND).await;
+        assert!(!service.shared.registry.contains(&app.app_id));
+        cleaning.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_period_without_end_is_no_panic() {
+        let service = Service::new();
+        let cleaner = service.cleaner.clone();
+        let cleaning = tokio::spawn(async move { cleaner.run(Duration::MAX).await });
+        sleep(PERIOD).await;
+        assert!(!cleaning.is_finished());
         cleaning.abort();
     }
 
