@@ -4,6 +4,7 @@
 //! answers; a block's file is opened when its answer is at the front, so a connection holds one file
 //! open whatever it asked for.
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -477,11 +478,13 @@ impl Activity {
 
     /// Returns when nothing has happened for `limit`.
     async fn idle(&self, limit: Option<Duration>) {
-        let Some(limit) = limit else { return std::future::pending().await };
+        let Some(limit) = limit else { return pending().await };
         loop {
             let last = self.start + Duration::from_millis(self.last.load(Ordering::Relaxed));
             let busy = self.busy.load(Ordering::Relaxed);
-            let due = if busy { Instant::now() + limit } else { last + limit };
+            let since = if busy { Instant::now() } else { last };
+            // A limit that the clock cannot hold is centuries away.
+            let Some(due) = since.checked_add(limit) else { return pending().await };
             if !busy && Instant::now() >= due {
                 return;
             }
@@ -508,5 +511,17 @@ impl AsyncRead for Metered {
             self.activity.touch();
         }
         read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_time_without_end_is_no_panic() {
+        let activity = Activity::new();
+        assert!(timeout(LINGER, activity.idle(Some(Duration::MAX))).await.is_err());
+        timeout(3 * LINGER, activity.idle(Some(LINGER))).await.expect("an end");
     }
 }
