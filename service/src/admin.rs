@@ -184,8 +184,8 @@ impl Admin {
     }
 
     /// Answers on `listener` until dropped.
-    pub async fn serve(self, listener: TcpListener) {
-        let service = TowerToHyperService::new(self.router());
+    pub async fn serve(&self, listener: &TcpListener) {
+        let service = TowerToHyperService::new(self.clone().router());
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));

@@ -201,7 +201,11 @@ impl Server {
                 metrics: metrics.clone(),
                 draining: self.env.draining.clone(),
             };
-            background.push(tokio::spawn(admin.serve(listener)));
+            let shared = Arc::new((admin, listener));
+            background.push(supervise("admin", metrics.clone(), move || {
+                let shared = shared.clone();
+                async move { shared.0.serve(&shared.1).await }
+            }));
         }
         info!(
             address = %self.addresses.shuffle,
