@@ -113,6 +113,8 @@ impl Blocks {
         let Found { executor, .. } = self.executor(&message.app_id, &message.exec_id, now)?;
         let (mut removed, mut skipped) = (0, 0_u64);
         for name in message.block_ids.iter() {
+            // Millions of names that are none must not keep a runtime thread.
+            tokio::task::coop::consume_budget().await;
             let name: RemovableName = match name.parse() {
                 Ok(name) => name,
                 Err(_) => {
