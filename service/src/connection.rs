@@ -195,7 +195,11 @@ async fn read_frames(
         if let Some(answer) = answer {
             let in_transfer = matches!(answer, Answer::Chunk { .. })
                 .then(|| InTransfer::new(&env.shared.metrics.chunks_in_transfer));
-            let held = asked + if let Answer::Frame(frame) = &answer { weight(frame) } else { 0 };
+            let held = match &answer {
+                Answer::Frame(frame) => weight(frame),
+                // The rest of the work is still in the words of the request.
+                Answer::Chunk { .. } | Answer::Remove(..) | Answer::Diagnose(..) => asked,
+            };
             let bytes = u32::try_from(held.min(QUEUE_BYTES)).unwrap_or(u32::MAX);
             let room = room.clone().acquire_many_owned(bytes).await;
             let room = room.expect("the semaphore is never closed");
