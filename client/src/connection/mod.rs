@@ -93,6 +93,16 @@ struct BodyWaiter {
     _in_flight: OwnedSemaphorePermit,
 }
 
+/// A place among the requests that wait to be written.
+type Place = mpsc::OwnedPermit<Outgoing>;
+
+/// What one more request for a chunk or stream needs.
+#[derive(Debug)]
+pub(crate) struct Room {
+    in_flight: OwnedSemaphorePermit,
+    place: Place,
+}
+
 /// A chunk or stream that was asked for begins to arrive, or never will.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -160,8 +170,11 @@ impl Connection {
     pub(crate) async fn rpc(&self, message: &Message) -> Result<Bytes, RequestError> {
         let body = self.encode(message)?;
         let (waiter, answer) = oneshot::channel();
-        self.send(|outstanding| Frame::RpcRequest { id: outstanding.handle_rpc(waiter), body })
-            .await?;
+        let place = self.place().await?;
+        self.send(place, |outstanding| Frame::RpcRequest {
+            id: outstanding.handle_rpc(waiter),
+            body,
+        })?;
         match answer.await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error)) => {
@@ -181,36 +194,41 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks for a chunk; it arrives at `arrivals` under `index`.
-    pub(crate) async fn chunk(
+    /// Asks for a chunk; it arrives at `arrivals` under `index`. Never waits: who asks may be who has
+    /// to take the bytes that hold up the connection.
+    pub(crate) fn chunk(
         &self,
         chunk: StreamChunkId,
         index: usize,
         arrivals: mpsc::UnboundedSender<Arrival>,
-        in_flight: OwnedSemaphorePermit,
+        room: Room,
     ) -> Result<(), ConnectionError> {
-        let waiter = BodyWaiter { index, arrivals, _in_flight: in_flight };
-        self.send(|outstanding| {
+        let waiter = BodyWaiter { index, arrivals, _in_flight: room.in_flight };
+        self.send(room.place, |outstanding| {
             outstanding.handle_chunk(chunk, waiter);
             Frame::ChunkFetchRequest(chunk)
         })
-        .await
     }
 
-    /// Asks for a stream; it arrives at `arrivals` under `index`.
-    pub(crate) async fn stream(
+    /// Asks for a stream; it arrives at `arrivals` under `index`. Never waits, as [`Self::chunk`].
+    pub(crate) fn stream(
         &self,
         name: String,
         index: usize,
         arrivals: mpsc::UnboundedSender<Arrival>,
-        in_flight: OwnedSemaphorePermit,
+        room: Room,
     ) -> Result<(), ConnectionError> {
-        let waiter = BodyWaiter { index, arrivals, _in_flight: in_flight };
-        self.send(|outstanding| {
+        let waiter = BodyWaiter { index, arrivals, _in_flight: room.in_flight };
+        self.send(room.place, |outstanding| {
             outstanding.handle_stream(name.clone(), waiter);
             Frame::StreamRequest { name }
         })
-        .await
+    }
+
+    /// Waits until one more chunk or stream can be asked for at once.
+    pub(crate) async fn room(&self) -> Result<Room, ConnectionError> {
+        let in_flight = self.permit().await?;
+        Ok(Room { in_flight, place: self.place().await? })
     }
 
     /// Waits until one more request for blocks may be outstanding. Every such request holds one
@@ -249,10 +267,17 @@ impl Connection {
         Ok(body)
     }
 
+    async fn place(&self) -> Result<Place, ConnectionError> {
+        self.outbox.clone().reserve_owned().await.map_err(|_| self.shared.reason())
+    }
+
     /// Notes who waits for the answer and queues the request, in one step: answers to streams are
     /// matched by order alone.
-    async fn send(&self, note: impl FnOnce(&mut Waiting) -> Frame) -> Result<(), ConnectionError> {
-        let place = self.outbox.reserve().await.map_err(|_| self.shared.reason())?;
+    fn send(
+        &self,
+        place: Place,
+        note: impl FnOnce(&mut Waiting) -> Frame,
+    ) -> Result<(), ConnectionError> {
         let mut state = self.shared.lock();
         if !state.open {
             drop(state);

@@ -25,7 +25,7 @@ use self::progress::{Progress, Verdict};
 use self::sink::Memory;
 pub use self::sink::{BlockSink, Checksummed, Discard, FileSink};
 use crate::client::ShuffleServiceClient;
-use crate::connection::{Arrival, Body, Connection};
+use crate::connection::{Arrival, Body, Connection, Room};
 use crate::error::{ConnectionError, RequestError, first_line};
 use crate::server::ServerAddr;
 
@@ -361,14 +361,14 @@ impl<S: BlockSink, F: FnMut(&BlockId) -> S> Job<S, F> {
                     }
                 }
                 room = room(&self.ahead, connection), if next < end => {
-                    let (ahead, permit) = room?;
+                    let (ahead, room) = room?;
                     held.push(Some(ahead));
                     let (arrived, id) = (arrived.clone(), chunk_id(handle, next));
                     match self.via {
-                        Via::Chunks => connection.chunk(id, next, arrived, permit).await?,
+                        Via::Chunks => connection.chunk(id, next, arrived, room)?,
                         Via::Streams => {
                             let name = format!("{}_{}", id.stream, id.chunk);
-                            connection.stream(name, next, arrived, permit).await?;
+                            connection.stream(name, next, arrived, room)?;
                         }
                     }
                     next += 1;
@@ -435,10 +435,10 @@ impl<S: BlockSink, F: FnMut(&BlockId) -> S> Job<S, F> {
 async fn room(
     ahead: &Arc<Semaphore>,
     connection: &Connection,
-) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), BlockError> {
+) -> Result<(OwnedSemaphorePermit, Room), BlockError> {
     // Never closed.
     let ahead = ahead.clone().acquire_owned().await.map_err(|_| BlockError::Abandoned)?;
-    Ok((ahead, connection.permit().await?))
+    Ok((ahead, connection.room().await?))
 }
 
 fn chunk_id(handle: StreamHandle, chunk: usize) -> StreamChunkId {
