@@ -376,7 +376,7 @@ impl Session {
         let dirs: LocalDirsForExecutors = executors
             .iter()
             .map(|(id, executor): (&ExecId, _)| {
-                let dirs = executor.local_dirs.iter().map(|dir| dir.path()).collect();
+                let dirs = executor.local_dirs.iter().map(|dir| dir.named()).collect();
                 (id.as_str(), dirs)
             })
             .collect();

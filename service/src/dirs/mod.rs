@@ -119,7 +119,9 @@ impl LocalRoots {
             let (_, name) = path.rsplit_once('/').unwrap_or_default();
             return match self.roots.first() {
                 Some(root) if name.starts_with(BLOCK_MANAGER) => {
-                    Ok(LocalDir { below: 1, path: path.into(), root: Arc::clone(root) })
+                    let path: Arc<str> = path.into();
+                    let named = Arc::clone(&path);
+                    Ok(LocalDir { below: 1, path, named, root: Arc::clone(root) })
                 }
                 _ => Err(AdmitError::NotABlockManagers(dir.into())),
             };
@@ -141,6 +143,7 @@ impl LocalRoots {
             .map(|(root, length)| LocalDir {
                 below: resolved.len() - length,
                 path: resolved.as_str().into(),
+                named: path.as_str().into(),
                 root: Arc::clone(root),
             })
             .ok_or_else(|| AdmitError::NotUnderARoot(dir.into()))
@@ -260,6 +263,8 @@ pub enum RootError {
 pub struct LocalDir {
     /// Normalised, begins with the root's resolved path.
     path: Arc<str>,
+    /// The same in the client's spelling.
+    named: Arc<str>,
     /// Where the part of `path` below the root begins.
     below: usize,
     root: Arc<Root>,
@@ -270,6 +275,13 @@ impl LocalDir {
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// As the client named it, normalised: what other clients are told. A container may have the root
+    /// where its operator configured it, and not where that leads on the host.
+    #[must_use]
+    pub fn named(&self) -> &str {
+        &self.named
     }
 
     /// The root's resolved path; `/` without roots.

@@ -173,6 +173,7 @@ fn a_root_may_be_spelt_as_configured_or_as_resolved() {
     assert_eq!(by_alias, by_path);
     assert_eq!(HashSet::from([by_alias.clone(), by_path]).len(), 1);
     assert_eq!(by_alias.path(), house.dir().to_str().unwrap());
+    assert_eq!(Path::new(by_alias.named()), alias.join("app/blockmgr-1"));
     assert_eq!(read(roots.open_file(&by_alias, "0c", "f").unwrap()), DATA);
 
     // The operator swaps the link after the start: the root stays what it was.
