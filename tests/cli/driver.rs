@@ -25,7 +25,6 @@ fn keeps_an_application_registered_through_a_restart() {
         "--interval",
         "100ms",
     ]));
-    driver.line_with(&format!("{listen}: connecting"));
     driver.line_with(&format!("{listen}: registered, sending heartbeats"));
     let admin = address(&ready, "admin=");
     wait_for("heartbeats", || {
