@@ -1,9 +1,9 @@
 //! From a block to the part of a file that holds it (`spec/on-disk.md`).
 
 use std::collections::HashSet;
-use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,7 +59,7 @@ pub struct Blocks {
     registry: Arc<AppRegistry>,
     roots: Arc<LocalRoots>,
     disks: Arc<Disks>,
-    indexes: Arc<IndexCache>,
+    indexes: IndexCache,
     metrics: Arc<Metrics>,
 }
 
@@ -74,7 +74,7 @@ impl Blocks {
         metrics: Arc<Metrics>,
         index_cache_bytes: u64,
     ) -> Self {
-        let indexes = Arc::new(IndexCache::new(index_cache_bytes));
+        let indexes = IndexCache::new(index_cache_bytes);
         Self { registry, roots, disks, indexes, metrics }
     }
 
@@ -89,19 +89,31 @@ impl Blocks {
             Block::Rdd { rdd_id, split } => {
                 let Found { executor, traffic } = find()?;
                 let file = place(&executor, &BlockId::Rdd { rdd: rdd_id, split })?;
-                let (roots, disk) = (self.roots.clone(), self.disks.disk(&file.dir));
-                let opened = disk.run(move || open_rdd_block(&roots, &file)).await;
-                let (open, path, segment) = opened.map_err(internal)??;
+                let (disk, (open, segment)) = self.on_disk(&file, open_rdd_block).await?;
+                let path = file.path();
                 Ok(FileSegment { file: Some(open), segment, path, disk, traffic })
             }
             Block::Shuffle { shuffle_id, map_id, start, end } => {
                 let Found { executor, traffic } = find()?;
                 let output = MapOutput::of(&executor, shuffle_id, map_id)?;
                 let key = (chunk.app_id.clone(), chunk.exec_id.clone(), shuffle_id, map_id);
-                let (roots, indexes) = (self.roots.clone(), self.indexes.clone());
-                let disk = self.disks.disk(&output.data.dir);
-                let work = move || output.open(&roots, &indexes, key, start, end);
-                let (file, path, segment) = disk.run(work).await.map_err(internal)??;
+                // The data file is opened first: what is cached of the index counts only for the very
+                // data file it was read beside, because a retried stage of Spark 2 writes both anew
+                // under the same names.
+                let (disk, (data, stamp)) = self.on_disk(&output.data, open_data).await?;
+                let index = match self.indexes.get(&key, stamp) {
+                    Some(index) => index,
+                    None => {
+                        let (_, index) = self.on_disk(&output.index, read_index).await?;
+                        let index = Arc::new(index);
+                        if data.is_some() {
+                            self.indexes.put(key, stamp, index.clone());
+                        }
+                        index
+                    }
+                };
+                let (file, segment) = output.segment(&index, data, stamp, start..end)?;
+                let path = output.data.path();
                 Ok(FileSegment { file, segment, path, disk, traffic })
             }
         }
@@ -169,10 +181,44 @@ impl Blocks {
         let output = MapOutput::of(&executor, shuffle, map)?;
         let checksums = BlockId::ShuffleChecksum { shuffle, map, algorithm };
         let checksums = place(&executor, &checksums)?;
-        let roots = self.roots.clone();
-        let dir = output.data.dir.clone();
-        let work = move || output.diagnose(&roots, &checksums, algorithm, &message);
-        self.disks.run(&dir, work).await.map_err(internal)
+        let cause = self.cause(&output, &checksums, algorithm, &message).await;
+        Ok(cause.unwrap_or_else(|why| {
+            warn!(app = %message.app_id, why = %why.failure, "Unable to diagnose shuffle block corruption");
+            CorruptionCause::UnknownIssue
+        }))
+    }
+
+    /// The algorithm of `spec/on-disk.md` §5, but where Spark's fails because the index cannot be read,
+    /// the cause is unknown as well: that is what its client makes of the failure.
+    async fn cause(
+        &self,
+        output: &MapOutput,
+        checksums: &Placed,
+        algorithm: Algorithm,
+        asked: &DiagnoseCorruption,
+    ) -> Result<CorruptionCause, BlockError> {
+        let reduce = asked.reduce_id;
+        let (_, index) = self.on_disk(&output.index, read_index).await?;
+        let in_index = |error| bad_file(format!("{}: {error}", output.index.path()));
+        let segment = index.segment(reduce).map_err(in_index)?;
+        let stored = move |roots: &LocalRoots, file: &Placed| stored_checksum(roots, file, reduce);
+        let (_, stored) = self.on_disk(checksums, stored).await?;
+        let compute =
+            move |roots: &LocalRoots, file: &Placed| checksum(roots, file, segment, algorithm);
+        let (_, computed) = self.on_disk(&output.data, compute).await?;
+        Ok(diagnose(asked.checksum, stored, computed))
+    }
+
+    /// Runs `work` on a file, on the disk of that file and no other: the files of one map output lie on
+    /// several, and one that hangs must not take the others' threads.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        file: &Placed,
+        work: impl FnOnce(&LocalRoots, &Placed) -> Result<T, BlockError> + Send + 'static,
+    ) -> Result<(Disk, T), BlockError> {
+        let (roots, disk, file) = (self.roots.clone(), self.disks.disk(&file.dir), file.clone());
+        let done = disk.run(move || work(&roots, &file)).await.map_err(internal)??;
+        Ok((disk, done))
     }
 
     /// Forgets what is cached of these applications. Looks through the whole cache, so call it once
@@ -190,7 +236,7 @@ impl Blocks {
 }
 
 /// A file name with the directories it lies in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Placed {
     dir: LocalDir,
     sub: String,
@@ -232,10 +278,7 @@ fn place(executor: &Executor, block: &BlockId) -> Result<Placed, BlockError> {
     Ok(Placed { dir, sub: place.sub.to_string(), name })
 }
 
-fn open_rdd_block(
-    roots: &LocalRoots,
-    placed: &Placed,
-) -> Result<(Arc<File>, String, Segment), BlockError> {
+fn open_rdd_block(roots: &LocalRoots, placed: &Placed) -> Result<(Arc<File>, Segment), BlockError> {
     let file = placed.open(roots).map_err(|error| match error {
         OpenError::NotFound { .. } => {
             BlockError { failure: Failure::ChunkNotFound, kind: ErrorKind::FileMissing }
@@ -243,7 +286,7 @@ fn open_rdd_block(
         other => unreadable(&other),
     })?;
     let length = length(&file, || placed.path()).map_err(|error| unreadable(&error))?;
-    Ok((Arc::new(file), placed.path(), Segment { offset: 0, length }))
+    Ok((Arc::new(file), Segment { offset: 0, length }))
 }
 
 /// The two files of a map output.
@@ -253,8 +296,6 @@ struct MapOutput {
     index: Placed,
 }
 
-type Opened = (Option<Arc<File>>, String, Segment);
-
 impl MapOutput {
     fn of(executor: &Executor, shuffle: ShuffleId, map: MapId) -> Result<Self, BlockError> {
         Ok(Self {
@@ -263,42 +304,21 @@ impl MapOutput {
         })
     }
 
-    /// Opens the data file where the partitions `start..end` begin. The data file is opened first:
-    /// what is cached of the index counts only for the very data file it was read beside, because a
-    /// retried stage of Spark 2 writes both anew under the same names.
-    fn open(
+    /// Where partitions lie in the open data file; no file where they have no byte.
+    fn segment(
         &self,
-        roots: &LocalRoots,
-        indexes: &IndexCache,
-        key: IndexKey,
-        start: ReduceId,
-        end: ReduceId,
-    ) -> Result<Opened, BlockError> {
-        let (data, stamp) = match self.data.open(roots) {
-            Ok(file) => {
-                let stamp = Stamp::of(&file).map_err(|e| unreadable(&io(&self.data, e)))?;
-                (Some(file), stamp)
-            }
-            // A map output without a byte has no data file.
-            Err(OpenError::NotFound { .. }) => (None, Stamp::MISSING),
-            Err(error) => return Err(unreadable(&error)),
-        };
-        let index = match indexes.get(&key, stamp) {
-            Some(index) => index,
-            None => {
-                let index = Arc::new(self.read_index(roots)?);
-                if data.is_some() {
-                    indexes.put(key, stamp, index.clone());
-                }
-                index
-            }
-        };
+        index: &IndexFile,
+        data: Option<File>,
+        stamp: Stamp,
+        partitions: Range<ReduceId>,
+    ) -> Result<(Option<Arc<File>>, Segment), BlockError> {
+        let Range { start, end } = partitions;
         let segment = index
             .segment_range(start, end)
             .map_err(|error| bad_file(format!("{}: {error}", self.index.path())))?;
         let path = self.data.path();
         if segment.length == 0 {
-            return Ok((None, path, segment));
+            return Ok((None, segment));
         }
         let Some(data) = data else {
             return Err(BlockError {
@@ -314,91 +334,79 @@ impl MapOutput {
                 segment.end(),
             )));
         }
-        Ok((Some(Arc::new(data)), path, segment))
-    }
-
-    fn read_index(&self, roots: &LocalRoots) -> Result<IndexFile, BlockError> {
-        let not_opened = |error: &OpenError| BlockError {
-            failure: Failure::IndexNotOpened {
-                path: self.index.path(),
-                reason: match error {
-                    // Its own text would name the path once more.
-                    OpenError::NotFound { .. } => "no such file or directory".to_owned(),
-                    other => other.to_string(),
-                },
-            },
-            kind: kind_of(error),
-        };
-        let file = self.index.open(roots).map_err(|error| not_opened(&error))?;
-        let length = length(&file, || self.index.path()).map_err(|error| not_opened(&error))?;
-        if length > MAX_INDEX {
-            return Err(bad_file(format!("{} has {length} bytes", self.index.path())));
-        }
-        let mut bytes = Vec::new();
-        file.take(length)
-            .read_to_end(&mut bytes)
-            .map_err(|error| not_opened(&io(&self.index, error)))?;
-        IndexFile::parse(&bytes)
-            .map_err(|error| bad_file(format!("{}: {error}", self.index.path())))
-    }
-
-    /// The algorithm of `spec/on-disk.md` §5, but where Spark's fails because the index cannot be read,
-    /// the cause is unknown: that is what its client makes of the failure.
-    fn diagnose(
-        &self,
-        roots: &LocalRoots,
-        checksums: &Placed,
-        algorithm: Algorithm,
-        asked: &DiagnoseCorruption,
-    ) -> CorruptionCause {
-        let unknown = |why: &dyn fmt::Display| {
-            warn!(app = %asked.app_id, %why, "Unable to diagnose shuffle block corruption");
-            CorruptionCause::UnknownIssue
-        };
-        let index = match self.read_index(roots) {
-            Ok(index) => index,
-            Err(error) => return unknown(&error.failure),
-        };
-        let segment = match index.segment(asked.reduce_id) {
-            Ok(segment) => segment,
-            Err(error) => return unknown(&format_args!("{}: {error}", self.index.path())),
-        };
-        let stored = match checksums.open(roots) {
-            Ok(file) => file,
-            Err(error) => return unknown(&error),
-        };
-        let mut entry = [0; 8];
-        let at = entry_offset(asked.reduce_id).unwrap_or(u64::MAX);
-        if let Err(error) = stored.read_exact_at(&mut entry, at) {
-            return unknown(&format_args!("{}: {error}", checksums.path()));
-        }
-        let computed = self.data.open(roots).map_err(|error| error.to_string()).and_then(|data| {
-            checksum(&data, segment, algorithm)
-                .map_err(|error| format!("{}: {error}", self.data.path()))
-        });
-        match computed {
-            Ok(computed) => diagnose(asked.checksum, i64::from_be_bytes(entry), computed),
-            Err(why) => unknown(&why),
-        }
+        Ok((Some(Arc::new(data)), segment))
     }
 }
 
+/// A map output without a byte has no data file.
+fn open_data(roots: &LocalRoots, data: &Placed) -> Result<(Option<File>, Stamp), BlockError> {
+    match data.open(roots) {
+        Ok(file) => {
+            let stamp = Stamp::of(&file).map_err(|e| unreadable(&io(data, e)))?;
+            Ok((Some(file), stamp))
+        }
+        Err(OpenError::NotFound { .. }) => Ok((None, Stamp::MISSING)),
+        Err(error) => Err(unreadable(&error)),
+    }
+}
+
+fn read_index(roots: &LocalRoots, index: &Placed) -> Result<IndexFile, BlockError> {
+    let not_opened = |error: &OpenError| BlockError {
+        failure: Failure::IndexNotOpened {
+            path: index.path(),
+            reason: match error {
+                // Its own text would name the path once more.
+                OpenError::NotFound { .. } => "no such file or directory".to_owned(),
+                other => other.to_string(),
+            },
+        },
+        kind: kind_of(error),
+    };
+    let file = index.open(roots).map_err(|error| not_opened(&error))?;
+    let length = length(&file, || index.path()).map_err(|error| not_opened(&error))?;
+    if length > MAX_INDEX {
+        return Err(bad_file(format!("{} has {length} bytes", index.path())));
+    }
+    let mut bytes = Vec::new();
+    file.take(length).read_to_end(&mut bytes).map_err(|error| not_opened(&io(index, error)))?;
+    IndexFile::parse(&bytes).map_err(|error| bad_file(format!("{}: {error}", index.path())))
+}
+
+/// What the writer of a map output noted of the partition `reduce`.
+fn stored_checksum(
+    roots: &LocalRoots,
+    checksums: &Placed,
+    reduce: ReduceId,
+) -> Result<i64, BlockError> {
+    let file = checksums.open(roots).map_err(|error| unreadable(&error))?;
+    let mut entry = [0; 8];
+    let at = entry_offset(reduce).unwrap_or(u64::MAX);
+    file.read_exact_at(&mut entry, at).map_err(|error| unreadable(&io(checksums, error)))?;
+    Ok(i64::from_be_bytes(entry))
+}
+
 /// Of what there is of `segment`: a file that lost its end is damaged, and its checksum shows it.
-fn checksum(data: &File, segment: Segment, algorithm: Algorithm) -> std::io::Result<i64> {
+fn checksum(
+    roots: &LocalRoots,
+    data: &Placed,
+    segment: Segment,
+    algorithm: Algorithm,
+) -> Result<i64, BlockError> {
+    let file = data.open(roots).map_err(|error| unreadable(&error))?;
     let mut sum = Checksummer::new(algorithm);
     let mut buffer = vec![0; CHECKSUM_BUFFER];
     let mut at = segment.offset;
     while at < segment.end() {
         let left = usize::try_from(segment.end() - at).unwrap_or(usize::MAX);
         let piece = &mut buffer[..left.min(CHECKSUM_BUFFER)];
-        match data.read_at(piece, at) {
+        match file.read_at(piece, at) {
             Ok(0) => break,
             Ok(read) => {
                 sum.update(&piece[..read]);
                 at += read as u64;
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(unreadable(&io(data, error))),
         }
     }
     Ok(sum.value())

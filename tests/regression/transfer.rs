@@ -532,3 +532,52 @@ async fn a_stuck_disk_stops_nobody_else() {
     }
     assert_eq!(errors(&service), BTreeMap::new());
 }
+
+/// The index of a map output may lie on another disk than its data. When that one hangs, only those who
+/// need it wait, and not all who read from the disk of the data.
+#[tokio::test]
+async fn a_stuck_disk_takes_no_thread_of_another_disk() {
+    let command = command();
+    let disks = ["disk-1", "disk-2", "disk-3"].map(|disk| command.root().join(disk));
+    disks.iter().for_each(|disk| fs::create_dir(disk).unwrap());
+    let roots = disks.each_ref().map(|disk| disk.to_str().unwrap());
+    let service = command.conf("shuffled.local.dirs", &roots.join(",")).start();
+    // With two directories both files are always in the same one.
+    let split = FixtureExecutor::new("split", "1", &disks.each_ref().map(PathBuf::as_path));
+    let map = (0..1000)
+        .find(|&map| {
+            split.index_path(0, map).starts_with(&disks[0])
+                && split.data_path(0, map).starts_with(&disks[1])
+        })
+        .unwrap();
+    split.write_map_output(0, map, &[content(0)]);
+    let fine = FixtureExecutor::new("fine", "1", &[&disks[1]]);
+    fine.write_map_output(0, 0, &[content(0), content(1), content(2)]);
+    let mut client = RawClient::connect(service.shuffle).await;
+    client.rpc(split.registration()).await.unwrap();
+    client.rpc(fine.registration()).await.unwrap();
+    let index = split.index_path(0, map);
+    let Some(hold) = Hold::stuck(&[index.parent().unwrap()]) else {
+        eprintln!("SKIPPED: this takes CAP_SYS_ADMIN");
+        return;
+    };
+    let mut waiting = Vec::new();
+    for _ in 0..100 {
+        let mut client = RawClient::connect(service.shuffle).await;
+        let stream = client.open(split.fetch(0, &[(map, &[0])])).await.unwrap();
+        client.send(&Frame::ChunkFetchRequest(chunk(&stream, 0))).await;
+        waiting.push(client);
+    }
+    let in_transfer = || service.metric("shuffled_chunks_in_transfer") == 100.0;
+    wait_for("all of them to wait", || in_transfer().then_some(()));
+    // Whichever of them had a turn on the disk of the data by now, this one has its own.
+    let served = assert_served(&mut client, &fine);
+    tokio::time::timeout(PATIENCE, served).await.expect("blocks of the other disk");
+    assert!(in_transfer(), "nothing of the stuck disk was answered meanwhile");
+
+    drop(hold);
+    for client in &mut waiting {
+        assert_eq!(client.next().await.expect("the connection goes on").data, content(0));
+    }
+    assert_eq!(errors(&service), BTreeMap::new());
+}
