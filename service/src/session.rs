@@ -32,6 +32,14 @@ use crate::streams::{Chunk, StreamIds, StreamLimits, StreamPlan, Streams};
 /// The pseudo executor that stands for merged blocks.
 const MERGER: &str = "shuffle-push-merger";
 
+/// Bytes in the longest id or name that is registered. Spark's have some fifty; what is registered is
+/// kept, logged and listed.
+const MAX_NAME: usize = 4096;
+/// Directories of one executor at most. It has one a disk.
+const MAX_LOCAL_DIRS: usize = 1000;
+/// Bytes of paths in one answer at most, a fraction of what a frame may have.
+const MAX_ANSWER: usize = 256 << 20;
+
 /// What the connections share.
 #[derive(Debug)]
 pub struct Shared {
@@ -296,6 +304,15 @@ impl Session {
         now: Instant,
     ) -> Result<Bytes, Failure> {
         let RegisterExecutor { app_id, exec_id, info } = message;
+        check_name("appId", app_id.as_str())?;
+        check_name("execId", exec_id.as_str())?;
+        check_name("shuffleManager", &info.shuffle_manager)?;
+        if info.local_dirs.len() > MAX_LOCAL_DIRS {
+            return Err(Failure::IllegalArgument(format!(
+                "{} localDirs; an executor may have up to {MAX_LOCAL_DIRS}",
+                info.local_dirs.len()
+            )));
+        }
         let local_dirs = info
             .local_dirs
             .iter()
@@ -330,6 +347,7 @@ impl Session {
         now: Instant,
     ) -> Result<Bytes, Failure> {
         let app_id = &message.app_id;
+        check_name("appId", app_id.as_str())?;
         let timeout = HeartbeatTimeout::from_wire(message.heartbeat_timeout_ms)?;
         match self.shared.registry.register_driver(app_id, timeout, self.peer, now) {
             DriverRegistered::New => {
@@ -358,6 +376,13 @@ impl Session {
             }
             Beat::Unknown => "Received ShuffleServiceHeartbeat from an unknown app",
         };
+        if check_name("appId", app_id.as_str()).is_err() {
+            return self.complain(
+                "heartbeat",
+                now,
+                "Heartbeat with an id that nobody can register",
+            );
+        }
         if let Some(silenced) = self.shared.app_log.allow((app_id.clone(), "heartbeat"), now) {
             warn!(peer = %self.peer, app = %app_id, silenced, "{complaint}");
         }
@@ -372,6 +397,11 @@ impl Session {
         })?;
         if message.exec_ids.iter().any(|id| id == MERGER) {
             return Err(Failure::NoMergeManager);
+        }
+        let paths = executors.values().flat_map(|executor| &executor.local_dirs);
+        if paths.map(|dir| dir.named().len()).sum::<usize>() > MAX_ANSWER {
+            let text = format!("the answer for {} executors is too large", executors.len());
+            return Err(Failure::IllegalArgument(text));
         }
         let dirs: LocalDirsForExecutors = executors
             .iter()
@@ -400,6 +430,17 @@ impl Session {
             warn!(peer = %self.peer, silenced, "{what}");
         }
     }
+}
+
+/// Whether an id or name is one to keep.
+fn check_name(what: &str, name: &str) -> Result<(), Failure> {
+    if name.len() <= MAX_NAME {
+        return Ok(());
+    }
+    Err(Failure::IllegalArgument(format!(
+        "{what} of {} bytes; it may have up to {MAX_NAME}",
+        name.len()
+    )))
 }
 
 fn kind_of(error: &DecodeError) -> ErrorKind {

@@ -189,18 +189,6 @@ impl StreamPlan {
     pub fn num_chunks(&self) -> usize {
         self.chunks.len()
     }
-
-    /// Blocks of the stream: like chunks, but a batch counts its partitions.
-    #[must_use]
-    pub fn num_blocks(&self) -> u64 {
-        match &self.chunks {
-            Chunks::Batches { ranges, .. } => ranges
-                .iter()
-                .map(|range| u64::try_from(i64::from(range[1]) - i64::from(range[0])).unwrap_or(0))
-                .sum(),
-            chunks => chunks.len() as u64,
-        }
-    }
 }
 
 /// A chunk whose turn it is.
@@ -406,7 +394,7 @@ mod tests {
     fn chunks_come_maps_first_and_reduces_within() {
         let (mut streams, _) = streams(LIMITS);
         let fetch = plan("a", &[(5, &[0, 2]), (1 << 40, &[7])], false).unwrap();
-        assert_eq!((fetch.num_chunks(), fetch.num_blocks()), (3, 3));
+        assert_eq!(fetch.num_chunks(), 3);
         let id = streams.open(fetch, Instant::now());
         assert_eq!(take(&mut streams, id, 0), Ok(partitions(5, 0, 1)));
         assert_eq!(take(&mut streams, id, 1), Ok(partitions(5, 2, 3)));
@@ -417,7 +405,7 @@ mod tests {
     fn a_batch_is_one_chunk_a_map() {
         let (mut streams, _) = streams(LIMITS);
         let batch = plan("a", &[(5, &[0, 8]), (6, &[3, 4])], true).unwrap();
-        assert_eq!((batch.num_chunks(), batch.num_blocks()), (2, 9));
+        assert_eq!(batch.num_chunks(), 2);
         let id = streams.open(batch, Instant::now());
         assert_eq!(take(&mut streams, id, 0), Ok(partitions(5, 0, 8)));
         assert_eq!(take(&mut streams, id, 1), Ok(partitions(6, 3, 4)));

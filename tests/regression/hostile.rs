@@ -397,3 +397,38 @@ async fn f2_nothing_outside_the_root_is_read() {
         assert_served(&mut client, &executor).await;
     }
 }
+
+/// What is registered is kept, logged and listed, so it has a size.
+#[tokio::test]
+async fn c50_names_without_end_are_not_kept() {
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let long = "x".repeat(1 << 20);
+    let disk = service.root();
+    let executor = FixtureExecutor::new("app", "1", &[&disk]);
+
+    let mut long_app = executor.registration();
+    long_app.app_id = long.as_str().into();
+    let mut long_exec = executor.registration();
+    long_exec.exec_id = long.as_str().into();
+    let mut long_manager = executor.registration();
+    long_manager.info.shuffle_manager = long.clone();
+    let mut many_dirs = executor.registration();
+    let dir = executor.local_dirs[0].to_string_lossy();
+    many_dirs.info.local_dirs = std::iter::repeat_n(dir, 100_000).collect();
+    for registration in [long_app, long_exec, long_manager, many_dirs] {
+        let refused = client.rpc(registration).await.unwrap_err();
+        assert!(refused.contains("may have up to"), "{refused}");
+    }
+    let mut driver = executor.driver(seconds(60));
+    driver.app_id = long.as_str().into();
+    assert!(client.rpc(driver).await.unwrap_err().contains("may have up to"));
+    for _ in 0..100 {
+        let mut beat = executor.heartbeat();
+        beat.app_id = long.as_str().into();
+        client.one_way(beat).await;
+    }
+    client.rpc(executor.registration()).await.expect("the connection goes on");
+    assert!(service.log().len() < long.len(), "none of them is in the log");
+    assert_eq!(service.metric("shuffled_apps"), 1.0);
+}
