@@ -39,15 +39,23 @@ impl Cleaner {
         let mut ticks = interval_at(Instant::now() + pulse, pulse);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next_check = Instant::now().into_std().checked_add(period);
+        let mut held_up = false;
         loop {
             let scheduled = ticks.tick().await.into_std();
             let now = Instant::now().into_std();
+            let late = now.saturating_duration_since(scheduled);
             if was_away(scheduled, now, period) {
                 warn!(
-                    late_ms = now.saturating_duration_since(scheduled).as_millis(),
+                    late_ms = late.as_millis(),
                     "This service was stopped or starved; every application gets a full timeout again"
                 );
                 self.registry.handle_absence(now);
+            }
+            // Heartbeats that came while this process was held up wait in their sockets, and are to be
+            // read first. Once: on a machine that is always late, nothing would ever go.
+            held_up = late >= pulse && !held_up;
+            if held_up {
+                continue;
             }
             if next_check.is_some_and(|at| now >= at) {
                 next_check = now.checked_add(period);
@@ -226,6 +234,25 @@ mod tests {
         assert!(service.shared.registry.contains(&app.app_id));
         service.send(app.heartbeat());
         sleep(20 * SECOND + PERIOD + SECOND).await;
+        assert!(!service.shared.registry.contains(&app.app_id));
+        cleaning.abort();
+    }
+
+    /// Too short a stop for `was_away`, but longer than the driver's timeout.
+    #[tokio::test(start_paused = true)]
+    async fn c17_heartbeats_that_wait_after_a_short_stop_are_read_before_a_check() {
+        let service = Service::new();
+        let cleaner = service.cleaner.clone();
+        let cleaning = tokio::spawn(async move { cleaner.run(PERIOD).await });
+        sleep(PERIOD - 3 * SECOND).await;
+        let (app, _) = service.register("app");
+        service.send(app.driver(HeartbeatTimeout::from(3 * SECOND)));
+        advance(9 * SECOND).await;
+        sleep(SECOND / 2).await;
+        service.send(app.heartbeat());
+        sleep(2 * SECOND).await;
+        assert!(service.shared.registry.contains(&app.app_id));
+        sleep(PERIOD + 2 * SECOND).await;
         assert!(!service.shared.registry.contains(&app.app_id));
         cleaning.abort();
     }
