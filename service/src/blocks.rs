@@ -13,7 +13,7 @@ use quick_cache::sync::Cache;
 use shuffle_protocol::block_id::{BlockId, RemovableName};
 use shuffle_protocol::checksum::{Algorithm, Checksummer, diagnose, entry_offset};
 use shuffle_protocol::failure::Failure;
-use shuffle_protocol::index::{IndexFile, Segment};
+use shuffle_protocol::index::{IndexError, IndexFile, Segment};
 use shuffle_protocol::message::{CorruptionCause, DiagnoseCorruption, RemoveBlocks};
 use shuffle_protocol::{AppId, ExecId, MapId, ReduceId, ShuffleId};
 use tracing::{info, warn};
@@ -26,6 +26,10 @@ use crate::streams::{Block, Chunk};
 
 /// An index is eight bytes a partition; a file of this size is none (Spark allows 2²⁴ partitions).
 const MAX_INDEX: u64 = 1 << 28;
+/// An index up to this size (a hundred thousand partitions) is read as a whole and cached. Of a larger
+/// one only the two offsets are read that a request needs: a file full of holes costs its owner nothing,
+/// and must not cost the service its size in memory for each request.
+const WHOLE_INDEX: u64 = 1 << 20;
 /// How much is read at a time to compute a checksum.
 const CHECKSUM_BUFFER: usize = 64 * 1024;
 
@@ -101,18 +105,22 @@ impl Blocks {
                 // data file it was read beside, because a retried stage of Spark 2 writes both anew
                 // under the same names.
                 let (disk, (data, stamp)) = self.on_disk(&output.data, open_data).await?;
-                let index = match self.indexes.get(&key, stamp) {
-                    Some(index) => index,
+                let segment = match self.indexes.get(&key, stamp) {
+                    Some(index) => index.segment_range(start, end).map_err(output.in_index())?,
                     None => {
-                        let (_, index) = self.on_disk(&output.index, read_index).await?;
-                        let index = Arc::new(index);
-                        if data.is_some() {
-                            self.indexes.put(key, stamp, index.clone());
+                        let look_up = move |roots: &LocalRoots, index: &Placed| {
+                            look_up(roots, index, start..end)
+                        };
+                        let (_, (segment, index)) = self.on_disk(&output.index, look_up).await?;
+                        if let Some(index) = index
+                            && data.is_some()
+                        {
+                            self.indexes.put(key, stamp, Arc::new(index));
                         }
-                        index
+                        segment.map_err(output.in_index())?
                     }
                 };
-                let (file, segment) = output.segment(&index, data, stamp, start..end)?;
+                let file = output.check(segment, data, stamp, start..end)?;
                 let path = output.data.path();
                 Ok(FileSegment { file, segment, path, disk, traffic })
             }
@@ -198,9 +206,11 @@ impl Blocks {
         asked: &DiagnoseCorruption,
     ) -> Result<CorruptionCause, BlockError> {
         let reduce = asked.reduce_id;
-        let (_, index) = self.on_disk(&output.index, read_index).await?;
-        let in_index = |error| bad_file(format!("{}: {error}", output.index.path()));
-        let segment = index.segment(reduce).map_err(in_index)?;
+        // The end of the last possible partition does not fit; the index has no such partition.
+        let partition = reduce..ReduceId(reduce.0.saturating_add(1));
+        let look_up = move |roots: &LocalRoots, index: &Placed| look_up(roots, index, partition);
+        let (_, (segment, _)) = self.on_disk(&output.index, look_up).await?;
+        let segment = segment.map_err(output.in_index())?;
         let stored = move |roots: &LocalRoots, file: &Placed| stored_checksum(roots, file, reduce);
         let (_, stored) = self.on_disk(checksums, stored).await?;
         let compute =
@@ -304,21 +314,24 @@ impl MapOutput {
         })
     }
 
-    /// Where partitions lie in the open data file; no file where they have no byte.
-    fn segment(
+    /// What is wrong with the index file.
+    fn in_index(&self) -> impl FnOnce(IndexError) -> BlockError {
+        |error| bad_file(format!("{}: {error}", self.index.path()))
+    }
+
+    /// The open data file, in which the `segment` of these partitions must lie; none where they have no
+    /// byte.
+    fn check(
         &self,
-        index: &IndexFile,
+        segment: Segment,
         data: Option<File>,
         stamp: Stamp,
         partitions: Range<ReduceId>,
-    ) -> Result<(Option<Arc<File>>, Segment), BlockError> {
+    ) -> Result<Option<Arc<File>>, BlockError> {
         let Range { start, end } = partitions;
-        let segment = index
-            .segment_range(start, end)
-            .map_err(|error| bad_file(format!("{}: {error}", self.index.path())))?;
         let path = self.data.path();
         if segment.length == 0 {
-            return Ok((None, segment));
+            return Ok(None);
         }
         let Some(data) = data else {
             return Err(BlockError {
@@ -334,7 +347,7 @@ impl MapOutput {
                 segment.end(),
             )));
         }
-        Ok((Some(Arc::new(data)), segment))
+        Ok(Some(Arc::new(data)))
     }
 }
 
@@ -350,7 +363,13 @@ fn open_data(roots: &LocalRoots, data: &Placed) -> Result<(Option<File>, Stamp),
     }
 }
 
-fn read_index(roots: &LocalRoots, index: &Placed) -> Result<IndexFile, BlockError> {
+/// Where partitions are by the index file; and its content, unless it is too large for that.
+fn look_up(
+    roots: &LocalRoots,
+    index: &Placed,
+    partitions: Range<ReduceId>,
+) -> Result<(Result<Segment, IndexError>, Option<IndexFile>), BlockError> {
+    let Range { start, end } = partitions;
     let not_opened = |error: &OpenError| BlockError {
         failure: Failure::IndexNotOpened {
             path: index.path(),
@@ -367,9 +386,26 @@ fn read_index(roots: &LocalRoots, index: &Placed) -> Result<IndexFile, BlockErro
     if length > MAX_INDEX {
         return Err(bad_file(format!("{} has {length} bytes", index.path())));
     }
-    let mut bytes = Vec::new();
-    file.take(length).read_to_end(&mut bytes).map_err(|error| not_opened(&io(index, error)))?;
-    IndexFile::parse(&bytes).map_err(|error| bad_file(format!("{}: {error}", index.path())))
+    let unread = |error| not_opened(&io(index, error));
+    if length <= WHOLE_INDEX {
+        let mut bytes = Vec::new();
+        file.take(length).read_to_end(&mut bytes).map_err(unread)?;
+        return Ok(match IndexFile::parse(&bytes) {
+            Ok(index) => (index.segment_range(start, end), Some(index)),
+            Err(error) => (Err(error), None),
+        });
+    }
+    let offset = |at: usize| {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, at as u64 * 8).map_err(unread)?;
+        Ok((at, i64::from_be_bytes(bytes)))
+    };
+    let count = usize::try_from(length / 8 - 1).unwrap_or(usize::MAX);
+    let segment = match IndexFile::positions(count, start, end) {
+        Ok((first, last)) => IndexFile::between(offset(first)?, offset(last)?),
+        Err(error) => Err(error),
+    };
+    Ok((segment, None))
 }
 
 /// What the writer of a map output noted of the partition `reduce`.

@@ -76,15 +76,35 @@ impl IndexFile {
     /// index belongs to another attempt. [`IndexError::NegativeOffset`] and
     /// [`IndexError::NotMonotone`]: the file is damaged.
     pub fn segment_range(&self, start: ReduceId, end: ReduceId) -> Result<Segment, IndexError> {
-        let at = |reduce: ReduceId| {
-            usize::try_from(reduce.0).ok().and_then(|i| Some((i, *self.offsets.get(i)?)))
-        };
-        let (Some((first, offset)), Some((last, limit))) = (at(start), at(end)) else {
-            return Err(self.out_of_range(start, end));
-        };
-        if first > last {
-            return Err(self.out_of_range(start, end));
+        let (first, last) = Self::positions(self.partitions(), start, end)?;
+        Self::between((first, self.offsets[first]), (last, self.offsets[last]))
+    }
+
+    /// Where in an index of so many `partitions` the two offsets stand that bound the partitions from
+    /// `start` up to and without `end`. For an index that is too large to be read as a whole.
+    ///
+    /// # Errors
+    /// [`IndexError::OutOfRange`] as with [`IndexFile::segment_range`].
+    pub fn positions(
+        partitions: usize,
+        start: ReduceId,
+        end: ReduceId,
+    ) -> Result<(usize, usize), IndexError> {
+        let at = |reduce: ReduceId| usize::try_from(reduce.0).ok().filter(|at| *at <= partitions);
+        match (at(start), at(end)) {
+            (Some(first), Some(last)) if first <= last => Ok((first, last)),
+            _ => Err(IndexError::OutOfRange { start: start.0, end: end.0, partitions }),
         }
+    }
+
+    /// The bytes between two offsets, each with its position.
+    ///
+    /// # Errors
+    /// [`IndexError::NegativeOffset`] and [`IndexError::NotMonotone`]: the file is damaged.
+    pub fn between(
+        (first, offset): (usize, i64),
+        (last, limit): (usize, i64),
+    ) -> Result<Segment, IndexError> {
         let from =
             u64::try_from(offset).map_err(|_| IndexError::NegativeOffset { at: first, offset })?;
         let to = u64::try_from(limit)

@@ -1,8 +1,9 @@
 //! What is kept in memory, and for how long: C05, C25, C27, C28.
 
+use shuffle_protocol::block_id::BlockId;
 use shuffle_protocol::frame::Frame;
 use shuffle_protocol::message::{GetLocalDirsForExecutors, Message, OpenBlocks, RegisterDriver};
-use shuffle_protocol::{ExecId, RequestId};
+use shuffle_protocol::{ExecId, RequestId, ShuffleId};
 
 use super::*;
 
@@ -268,4 +269,33 @@ async fn c50_large_answers_to_short_questions_wait_for_their_reader() {
         assert_eq!(id, RequestId(number));
         assert!(body.len() > DIRS * 3600);
     }
+}
+
+/// The most memory that the process ever had.
+fn peak_bytes(service: &ServiceProcess) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).expect("it runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    peak.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
+
+/// A file with a hole in it may have any size on a full disk.
+#[tokio::test]
+async fn c25_an_index_of_any_size_costs_no_memory() {
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let executor = registered(&service, &mut client, "app", "1").await;
+    executor.write_map_output(0, 1, &["x"]);
+    let index = BlockId::ShuffleIndex { shuffle: ShuffleId(0), map: MapId(1) };
+    let file = fs::File::options().write(true).open(executor.block_path(&index)).unwrap();
+    file.set_len(1 << 28).unwrap();
+    let before = peak_bytes(&service);
+    let chunks = client.fetch(executor.fetch(0, &[(1, &[0, 5, 1, 40_000_000])])).await.unwrap();
+    assert_eq!(chunks[..2], [Ok(b"x".to_vec()), Ok(Vec::new())]);
+    let text = chunks[2].clone().unwrap_err();
+    assert!(text.contains("damaged: offset 1 is 1, but offset 2 is 0"), "{text}");
+    let text = chunks[3].clone().unwrap_err();
+    assert!(text.contains("out of range: the index has 33554431"), "{text}");
+    let grown = peak_bytes(&service) - before;
+    assert!(grown < 32 << 20, "{grown} bytes");
+    assert_served(&mut client, &executor).await;
 }
