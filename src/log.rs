@@ -2,7 +2,13 @@
 
 use std::io::{self, Stderr, Write};
 
+use shuffled_service::config::LogFormat;
+
 use tracing_subscriber::fmt::MakeWriter;
+
+/// The longest line. The directories of an application of a thousand executors fit; the id of one may be
+/// as long as a message, and a peer must not fill a disk with a few of them.
+const MAX_LINE: usize = 256 << 10;
 
 /// Standard error for log lines that hold what a client sent.
 ///
@@ -12,13 +18,14 @@ use tracing_subscriber::fmt::MakeWriter;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OneLine {
     pub(crate) colours: bool,
+    pub(crate) format: LogFormat,
 }
 
 impl MakeWriter<'_> for OneLine {
     type Writer = Lines<Stderr>;
 
     fn make_writer(&self) -> Self::Writer {
-        Lines { out: io::stderr(), colours: self.colours }
+        Lines { out: io::stderr(), colours: self.colours, format: self.format }
     }
 }
 
@@ -27,6 +34,23 @@ impl MakeWriter<'_> for OneLine {
 pub(crate) struct Lines<W> {
     out: W,
     colours: bool,
+    format: LogFormat,
+}
+
+/// What is written in place of a line that is too long.
+fn cut(line: &[u8], format: LogFormat) -> Vec<u8> {
+    let kept = String::from_utf8_lossy(&line[..MAX_LINE]);
+    match format {
+        LogFormat::Text => format!("{kept}... (cut, of {} bytes)", line.len()).into_bytes(),
+        // Half an object is none.
+        LogFormat::Json => serde_json::json!({
+            "level": "WARN",
+            "message": format!("A log line of {} bytes is cut", line.len()),
+            "line": kept,
+        })
+        .to_string()
+        .into_bytes(),
+    }
 }
 
 impl<W: Write> Write for Lines<W> {
@@ -36,10 +60,15 @@ impl<W: Write> Write for Lines<W> {
             Some((b'\n', line)) => (line, &b"\n"[..]),
             _ => (event, &b""[..]),
         };
+        let cut = (line.len() > MAX_LINE).then(|| [&cut(line, self.format), end].concat());
+        let (line, whole) = match &cut {
+            Some(cut) => (&cut[..cut.len() - end.len()], &cut[..]),
+            None => (line, event),
+        };
         if line.iter().copied().all(is_harmless) {
-            self.out.write_all(event)?;
+            self.out.write_all(whole)?;
         } else {
-            let mut escaped = Vec::with_capacity(event.len() + 16);
+            let mut escaped = Vec::with_capacity(whole.len() + 16);
             for &byte in line {
                 if is_harmless(byte) {
                     escaped.push(byte);
@@ -63,7 +92,7 @@ mod tests {
     use super::*;
 
     fn written(event: &str, colours: bool) -> String {
-        let mut lines = Lines { out: Vec::new(), colours };
+        let mut lines = Lines { out: Vec::new(), colours, format: LogFormat::Text };
         lines.write_all(event.as_bytes()).unwrap();
         String::from_utf8(lines.out).unwrap()
     }
@@ -73,6 +102,21 @@ mod tests {
         let forged = "app=a\r\n2026-12-01 INFO all is well\x1b[2J\n";
         assert_eq!(written(forged, false), "app=a\\r\\n2026-12-01 INFO all is well\\x1b[2J\n");
         assert_eq!(written("app=ü-😀\n", false), "app=ü-😀\n");
+    }
+
+    #[test]
+    fn a_line_without_end_has_one() {
+        let long = format!("app={}\u{1b}\n", "ü".repeat(MAX_LINE));
+        let text = written(&long, false);
+        assert!(text.len() < MAX_LINE + 100);
+        assert!(text.starts_with("app=üü"));
+        assert!(text.ends_with(&format!("... (cut, of {} bytes)\n", long.len() - 1)));
+
+        let mut lines = Lines { out: Vec::new(), colours: false, format: LogFormat::Json };
+        lines.write_all(long.as_bytes()).unwrap();
+        assert_eq!(lines.out.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let object: serde_json::Value = serde_json::from_slice(&lines.out).unwrap();
+        assert!(object["line"].as_str().unwrap().starts_with("app=üü"));
     }
 
     #[test]

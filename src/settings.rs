@@ -13,6 +13,7 @@ use shuffled_service::config::{
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::log::OneLine;
@@ -130,7 +131,16 @@ pub(crate) fn server(
 
 /// Which log lines there are. The text is not looked at before this.
 pub(crate) fn log_filter(raw: &RawConfig, filter: &str) -> Result<EnvFilter, WrongUsage> {
-    EnvFilter::try_new(filter).map_err(|error| {
+    // A word alone would be taken for a target, and a misspelt level would switch off every line but
+    // that target's.
+    let no_level = |word: &&str| {
+        !word.is_empty() && !word.contains(['=', '[']) && word.parse::<LevelFilter>().is_err()
+    };
+    let parsed = match filter.split(',').map(str::trim).find(no_level) {
+        Some(word) => Err(format!("{word:?} is no level")),
+        None => EnvFilter::try_new(filter).map_err(|error| error.to_string()),
+    };
+    parsed.map_err(|error| {
         let key = keys::LOG_FILTER;
         let origin = raw.setting(key).map_or(Source::Default, |setting| setting.source.clone());
         WrongUsage(format!(
@@ -144,7 +154,12 @@ pub(crate) fn log_filter(raw: &RawConfig, filter: &str) -> Result<EnvFilter, Wro
 /// configuration.
 pub(crate) fn start_log(raw: &RawConfig, format: LogFormat, filter: EnvFilter) {
     let colours = io::stderr().is_terminal() && format == LogFormat::Text;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(OneLine { colours });
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(OneLine { colours, format })
+        // They would go to standard error, of all places, and panic when that cannot be written. A full
+        // disk costs lines of the log, not the service.
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(colours).finish().init(),
         LogFormat::Json => log.json().flatten_event(true).finish().init(),

@@ -1,7 +1,8 @@
 //! Keeps a peer that repeats itself from filling the log.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,12 +10,16 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct LogLimit<K> {
     every: Duration,
-    state: Mutex<State<K>>,
+    state: Mutex<State>,
+    keys: PhantomData<fn(&K)>,
 }
 
-#[derive(Debug)]
-struct State<K> {
-    spoken: HashMap<K, Spoken>,
+#[derive(Debug, Default)]
+struct State {
+    hasher: RandomState,
+    /// By the hash of the key, which may be as long as a peer likes. Two keys that share a hash share
+    /// their lines; that is rare, and nobody can bring it about.
+    spoken: HashMap<u64, Spoken>,
     /// When those that may speak again were last forgotten to make room.
     purged: Option<Instant>,
 }
@@ -25,21 +30,22 @@ struct Spoken {
     silenced: u64,
 }
 
-impl<K: Hash + Eq> LogLimit<K> {
+impl<K: Hash> LogLimit<K> {
     /// Keys remembered at most. When there is no room, a new key does not speak.
     const MAX_KEYS: usize = 10_000;
 
     /// One line a key in `every`.
     #[must_use]
     pub fn new(every: Duration) -> Self {
-        Self { every, state: Mutex::new(State { spoken: HashMap::new(), purged: None }) }
+        Self { every, state: Mutex::default(), keys: PhantomData }
     }
 
     /// `Some` when `key` may speak at `now`, with the number of times it was silenced since it last
     /// did.
     pub fn allow(&self, key: K, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { spoken, purged } = &mut *state;
+        let State { hasher, spoken, purged } = &mut *state;
+        let key = hasher.hash_one(&key);
         let is_over = |at: Instant| now.saturating_duration_since(at) >= self.every;
         if let Some(last) = spoken.get_mut(&key) {
             if !is_over(last.at) {

@@ -48,6 +48,23 @@ fn serves_also_when_nobody_reads_that_it_is_ready() {
     serve.end().expect(0).complains(&["Nobody reads that it is ready"]);
 }
 
+/// Where the log is a file on a full disk, or a terminal that is gone.
+#[tokio::test]
+async fn serves_also_when_no_line_of_the_log_can_be_written() {
+    let program = shuffled(&[]).get_program().to_owned();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "exec \"$0\" \"$@\" 2>/dev/full"]).arg(program).args(FREE);
+    let mut serve = Running::start(shell);
+    let ready = serve.line_with("ready ");
+    let mut client = RawClient::connect(address(&ready, "shuffle=")).await;
+    let dir = TempDir::with_prefix("shuffled-cli-").unwrap();
+    let executor = FixtureExecutor::new("app", "1", &[dir.path()]);
+    client.rpc(executor.registration()).await.expect("a registration");
+    assert!(http_get(address(&ready, "admin="), "/v1/apps").1.contains("\"app\""));
+    serve.signal("TERM");
+    serve.end().expect(0);
+}
+
 #[test]
 fn admin_http_can_be_off() {
     let mut serve =
@@ -151,7 +168,7 @@ fn a_wrong_setting_says_where_it_was_made_and_what_would_be_right() {
     let at_line = format!("shuffled: {file}:2: spark.shuffle.service.port = \"eighty\": ");
     /// Flags, environment, and what is said.
     type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a [&'a str]);
-    let cases: [Case<'_>; 7] = [
+    let cases: [Case<'_>; 8] = [
         (&["--properties-file", file], &[], &[&at_line, "use"]),
         (
             &["--conf", "shuffled.frame.maxSize=1"],
@@ -174,6 +191,11 @@ fn a_wrong_setting_says_where_it_was_made_and_what_would_be_right() {
             &["--conf", "shuffled.log.filter=shuffled=loud"],
             &[],
             &["--conf: shuffled.log.filter = \"shuffled=loud\": ", "debug"],
+        ),
+        (
+            &["--conf", "shuffled.log.filter=inof"],
+            &[],
+            &["--conf: shuffled.log.filter = \"inof\": \"inof\" is no level; use a level"],
         ),
     ];
     for (args, env, texts) in cases {

@@ -299,3 +299,27 @@ async fn c25_an_index_of_any_size_costs_no_memory() {
     assert!(grown < 32 << 20, "{grown} bytes");
     assert_served(&mut client, &executor).await;
 }
+
+/// Names of any length are neither remembered by who keeps the log short, nor written into it whole.
+#[tokio::test]
+async fn c43_long_names_fill_neither_memory_nor_the_log() {
+    const NAMES: usize = 50;
+    const LENGTH: usize = 4 << 20;
+    let service = command().start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let executor = registered(&service, &mut client, "app", "1").await;
+    let before = service.resident_bytes();
+    for number in 0..NAMES {
+        let name = format!("{number}{}", "x".repeat(LENGTH));
+        let unknown = FixtureExecutor { app_id: name.into(), ..executor.clone() };
+        let chunks = client.fetch(unknown.fetch(0, &[(0, &[0])])).await.unwrap();
+        assert!(chunks[0].clone().unwrap_err().contains("is not registered"));
+    }
+    assert_served(&mut client, &executor).await;
+    let grown = service.resident_bytes().saturating_sub(before);
+    assert!(grown < (NAMES / 2 * LENGTH) as u64, "{grown} bytes");
+    assert_eq!(service.log_lines("Cannot serve a block").len(), NAMES);
+    assert_eq!(service.log_lines("(cut, of").len(), NAMES);
+    let longest = service.log().lines().map(str::len).max();
+    assert!(longest < Some(LENGTH / 8), "{longest:?}");
+}
