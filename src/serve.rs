@@ -1,7 +1,11 @@
 //! `shuffled serve`: runs the service.
 
+use std::io::{self, IsTerminal as _};
+
+use anyhow::Context as _;
 use clap::Args;
 use shuffled_service::server::{Addresses, Server};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -12,7 +16,8 @@ use crate::settings::{self, ServiceArgs, Signals};
 ///
 /// When it is ready it writes one line to standard output: `ready shuffle=ADDRESS admin=ADDRESS`.
 /// Everything else goes to standard error. A signal stops it after the transfers that are under way,
-/// for which it waits up to shuffled.drain.timeout; a second one stops it at once.
+/// for which it waits up to shuffled.drain.timeout; a second one stops it at once. SIGHUP stops it only
+/// where standard error is a terminal, which closes.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
@@ -29,6 +34,7 @@ impl Serve {
 
         // Before anything is bound, so that a signal that comes early is not lost.
         let mut signals = Signals::new()?;
+        let mut hangups = Hangups::new()?;
         let server = Server::bind(config)?;
         let Addresses { shuffle, admin } = server.addresses();
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
@@ -42,6 +48,7 @@ impl Serve {
         tokio::select! {
             () = &mut running => return Ok(()),
             signal = signals.next() => info!(signal, "Stopping"),
+            () = hangups.terminal_closed() => info!(signal = "SIGHUP", "Stopping"),
         }
         stop.cancel();
         tokio::select! {
@@ -49,5 +56,25 @@ impl Serve {
             signal = signals.next() => warn!(signal, "Stopping at once"),
         }
         Ok(())
+    }
+}
+
+/// SIGHUP, by which many a service reads its configuration anew, and which ends a process that does not
+/// know it. With this one would go what is registered.
+struct Hangups(Signal);
+
+impl Hangups {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self(signal(SignalKind::hangup()).context("cannot wait for signals")?))
+    }
+
+    /// Returns when the terminal that it was started from closes; else goes on, and says so.
+    async fn terminal_closed(&mut self) {
+        while self.0.recv().await.is_some() && !io::stderr().is_terminal() {
+            warn!(
+                "SIGHUP changes nothing: the configuration is read at the start, and a restart \
+                 forgets what is registered"
+            );
+        }
     }
 }

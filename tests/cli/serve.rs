@@ -34,6 +34,18 @@ fn is_ready_when_it_says_so_and_ends_with_0_when_told() {
     }
 }
 
+/// As `kill -HUP` and a rotation of logs do, which must not cost what is registered.
+#[test]
+fn a_hangup_is_no_reason_to_stop() {
+    let service = service();
+    let pid = service.pid().to_string();
+    let kill = std::process::Command::new("kill").args(["-HUP", &pid]).status();
+    assert!(kill.expect("kill is there").success());
+    wait_for("what is said about it", || service.log_lines("SIGHUP changes nothing").pop());
+    assert_eq!(http_get(service.admin, "/readyz").0, 200);
+    assert!(service.stop().success());
+}
+
 #[test]
 fn serves_also_when_nobody_reads_that_it_is_ready() {
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
