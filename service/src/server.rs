@@ -211,6 +211,8 @@ impl Server {
             address = %self.addresses.shuffle,
             admin = self.addresses.admin.map(tracing::field::display),
             max_connections = self.max_connections,
+            version = env!("CARGO_PKG_VERSION"),
+            local_dirs = ?self.env.shared.roots.paths().collect::<Vec<_>>(),
             "Starting shuffle service (auth enabled = false)"
         );
 
