@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgGroup, Args};
 use shuffle_protocol::block_id::BlockId;
 use shuffle_protocol::checksum::{Algorithm, CorruptionCause};
 use shuffle_protocol::message::DiagnoseCorruption;
@@ -19,6 +19,7 @@ use crate::settings::{self, ConfigArgs, WrongUsage};
 
 /// Read blocks of an executor from a service, to files or to check them
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what for").args(["out", "verify"]).required(true).multiple(true)))]
 pub(crate) struct Fetch {
     /// The shuffle service; without a port it is that of spark.shuffle.service.port
     #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
@@ -33,7 +34,7 @@ pub(crate) struct Fetch {
     exec: String,
 
     /// Write each block to a file of its name in DIR, which is created
-    #[arg(long, value_name = "DIR", required_unless_present = "verify")]
+    #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
     /// Compute the checksum of each shuffle block and compare it with the file its executor wrote

@@ -60,7 +60,7 @@ fn wrong_usage_is_2_and_names_what_is_wrong() {
         (&["apps", "--admin", "ftp://localhost:1"], "http://agent-1:7338"),
         (&["app", "show"], "<ID>"),
         (&["driver", "--app", "app-1"], "--server"),
-        (&["fetch", "--app", "a", "--exec", "1", "shuffle_0_0_0"], "--out"),
+        (&["fetch", "--app", "a", "--exec", "1", "shuffle_0_0_0"], "--out <DIR>|--verify"),
     ];
     for (args, text) in cases {
         run(args).expect(2).complains(&[text]);
