@@ -61,16 +61,21 @@ impl Serve {
 
 /// SIGHUP, by which many a service reads its configuration anew, and which ends a process that does not
 /// know it. With this one would go what is registered.
-struct Hangups(Signal);
+struct Hangups {
+    signal: Signal,
+    /// Asked before it closes: afterwards it is none.
+    on_terminal: bool,
+}
 
 impl Hangups {
     fn new() -> anyhow::Result<Self> {
-        Ok(Self(signal(SignalKind::hangup()).context("cannot wait for signals")?))
+        let signal = signal(SignalKind::hangup()).context("cannot wait for signals")?;
+        Ok(Self { signal, on_terminal: io::stderr().is_terminal() })
     }
 
     /// Returns when the terminal that it was started from closes; else goes on, and says so.
     async fn terminal_closed(&mut self) {
-        while self.0.recv().await.is_some() && !io::stderr().is_terminal() {
+        while self.signal.recv().await.is_some() && !self.on_terminal {
             warn!(
                 "SIGHUP changes nothing: the configuration is read at the start, and a restart \
                  forgets what is registered"
