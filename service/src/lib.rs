@@ -20,5 +20,6 @@ pub mod reaper;
 pub mod send;
 pub mod server;
 pub mod session;
+pub mod store;
 pub mod streams;
 mod supervise;
