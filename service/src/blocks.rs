@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use shuffle_protocol::block_id::{BlockId, RemovableName};
+use shuffle_protocol::block_id::{BlockId, OpenedBlocks, RemovableName};
 use shuffle_protocol::checksum::{Algorithm, Checksummer, diagnose, entry_offset};
 use shuffle_protocol::failure::Failure;
 use shuffle_protocol::index::{IndexError, IndexFile, Segment};
@@ -22,7 +22,7 @@ use crate::apps::{AppRegistry, Executor, Found, Traffic};
 use crate::dirs::{LocalDir, LocalRoots, OpenError};
 use crate::disk::{Disk, Disks};
 use crate::metrics::{ErrorKind, Metrics};
-use crate::streams::{Block, Chunk};
+use crate::streams::{Block, Chunk, StreamPlan};
 
 /// An index is eight bytes a partition; a file of this size is none (Spark allows 2²⁴ partitions).
 const MAX_INDEX: u64 = 1 << 28;
@@ -84,7 +84,33 @@ impl Blocks {
 
     /// Opens the file of `chunk` where the chunk begins.
     pub async fn open(&self, chunk: &Chunk, now: Instant) -> Result<FileSegment, BlockError> {
-        let find = || self.executor(&chunk.app_id, &chunk.exec_id, now);
+        self.open_with(chunk, || self.executor(&chunk.app_id, &chunk.exec_id, now)).await
+    }
+
+    /// Finds out whether a block can be read, without counting as a read of its application.
+    pub async fn examine(
+        &self,
+        app_id: &AppId,
+        exec_id: &ExecId,
+        block_id: &str,
+    ) -> Result<FileSegment, BlockError> {
+        let wrong = |failure| BlockError { failure, kind: ErrorKind::BadRequest };
+        let opened = OpenedBlocks::parse(&[block_id]).map_err(|error| wrong(error.into()))?;
+        let plan = StreamPlan::opened(app_id.clone(), exec_id.clone(), opened);
+        let chunk = plan.first().ok_or_else(|| wrong(Failure::ChunkNotFound))?;
+        let find = || {
+            self.registry
+                .peek_executor(app_id, exec_id)
+                .ok_or_else(|| not_registered(app_id, exec_id))
+        };
+        self.open_with(&chunk, find).await
+    }
+
+    async fn open_with(
+        &self,
+        chunk: &Chunk,
+        find: impl FnOnce() -> Result<Found, BlockError>,
+    ) -> Result<FileSegment, BlockError> {
         match chunk.block {
             // Of no executor, so none is looked up.
             Block::Merged => {
@@ -238,10 +264,17 @@ impl Blocks {
     }
 
     fn executor(&self, app: &AppId, exec: &ExecId, now: Instant) -> Result<Found, BlockError> {
-        self.registry.use_executor(app, exec, now).ok_or_else(|| BlockError {
-            failure: Failure::ExecutorNotRegistered { app_id: app.clone(), exec_id: exec.clone() },
-            kind: ErrorKind::NotRegistered,
-        })
+        self.registry.use_executor(app, exec, now).ok_or_else(|| not_registered(app, exec))
+    }
+}
+
+fn not_registered(app_id: &AppId, exec_id: &ExecId) -> BlockError {
+    BlockError {
+        failure: Failure::ExecutorNotRegistered {
+            app_id: app_id.clone(),
+            exec_id: exec_id.clone(),
+        },
+        kind: ErrorKind::NotRegistered,
     }
 }
 

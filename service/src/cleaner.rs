@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tracing::{info, warn};
 
-use crate::apps::AppRegistry;
+use crate::apps::{AppRegistry, Expired};
 use crate::blocks::Blocks;
 use crate::liveness::was_away;
 use crate::metrics::Metrics;
@@ -66,23 +66,40 @@ impl Cleaner {
 
     /// Expires everything that is due at `now`.
     pub fn check(&self, now: std::time::Instant) {
+        let mut all = Vec::new();
+        self.registry.expire_due(now, |expired| all.push(expired));
+        self.handle_expired(all, now);
+    }
+
+    /// Sees to the directories of what left the registry, and to what else is kept of it.
+    pub fn handle_expired(&self, all: impl IntoIterator<Item = Expired>, now: std::time::Instant) {
         let mut gone = HashSet::new();
-        self.registry.expire_due(now, |expired| {
-            gone.insert(expired.app_id.clone());
+        for expired in all {
             let driver = expired.driver;
             info!(
                 app = %expired.app_id,
+                record = expired.record.0,
                 reason = expired.reason.as_str(),
                 last_heartbeat_ms_ago = driver
                     .map(|d| now.saturating_duration_since(d.last_beat).as_millis()),
                 heartbeat_timeout = driver.map(|d| d.timeout.to_string()),
                 executors = expired.executors,
                 dirs = ?expired.dirs,
-                "Application timed out. Removing shuffle files."
+                "{}",
+                if expired.report_only {
+                    "Application timed out. Its shuffle files stay: shuffled.cleanup is report"
+                } else {
+                    "Application timed out. Removing shuffle files."
+                }
             );
+            if expired.report_only {
+                self.metrics.would_expire.inc();
+                continue;
+            }
             self.metrics.expired(expired.reason);
-            self.reaper.submit(expired);
-        });
+            gone.insert(expired.app_id);
+            self.reaper.submit(expired.record);
+        }
         if !gone.is_empty() {
             self.blocks.forget(&gone);
             self.expiries.send_replace(());
@@ -107,8 +124,8 @@ mod tests {
     use super::*;
     use crate::dirs::LocalRoots;
     use crate::disk::Disks;
-    use crate::liveness::OrphanPolicy;
     use crate::log_limit::LogLimit;
+    use crate::reaper::Work;
     use crate::session::{Answer, Session, Shared, Step};
     use crate::streams::{StreamIds, StreamLimits};
     use crate::supervise::supervise;
@@ -130,7 +147,7 @@ mod tests {
             let root = TempDir::new().unwrap();
             let roots = Arc::new(LocalRoots::open(&[root.path()]).unwrap());
             let metrics = Arc::new(Metrics::default());
-            let registry = Arc::new(AppRegistry::new(OrphanPolicy::default()));
+            let registry = Arc::new(AppRegistry::default());
             let disks = Arc::new(Disks::default());
             let blocks = Arc::new(Blocks::new(
                 registry.clone(),
@@ -139,8 +156,13 @@ mod tests {
                 metrics.clone(),
                 1 << 20,
             ));
-            let (reaper, task) =
-                Reaper::new(registry.clone(), roots.clone(), disks, metrics.clone());
+            let (reaper, task) = Reaper::new(Work {
+                registry: registry.clone(),
+                roots: roots.clone(),
+                disks,
+                metrics: metrics.clone(),
+                grace: Duration::ZERO,
+            });
             let reaper_task = tokio::spawn(async move { task.run().await });
             let (expiries, _) = watch::channel(());
             let shared = Arc::new(Shared {
@@ -163,18 +185,24 @@ mod tests {
             let body = message.into().encode();
             let request = Frame::RpcRequest { id: RequestId(1), body };
             let step = session.handle_frame(request, Instant::now().into_std());
-            assert!(
-                matches!(step, Step::Answer(Answer::Frame(Frame::RpcResponse { .. }))),
-                "{step:?}"
-            );
+            let answered = match &step {
+                Step::Answer(Answer::Frame(frame) | Answer::Registered { frame, .. }) => frame,
+                other => panic!("{other:?}"),
+            };
+            assert!(matches!(answered, Frame::RpcResponse { .. }), "{answered:?}");
         }
 
         /// An application with a driver and a file, and its directory.
         fn register(&self, app: &str) -> (FixtureExecutor, PathBuf) {
+            self.register_for(app, TIMEOUT)
+        }
+
+        /// The same with another timeout.
+        fn register_for(&self, app: &str, timeout: Duration) -> (FixtureExecutor, PathBuf) {
             let executor = FixtureExecutor::new(app, "1", &[self.root.path()]);
             executor.write("rdd_0_0", b"x");
             self.send(executor.registration());
-            self.send(executor.driver(HeartbeatTimeout::from(TIMEOUT)));
+            self.send(executor.driver(HeartbeatTimeout::from(timeout)));
             let dir = executor.local_dirs[0].clone();
             (executor, dir)
         }
@@ -226,8 +254,7 @@ mod tests {
         let service = Service::new();
         let cleaner = service.cleaner.clone();
         let cleaning = tokio::spawn(async move { cleaner.run(PERIOD).await });
-        let (app, _) = service.register("app");
-        service.send(app.driver(HeartbeatTimeout::from(20 * SECOND)));
+        let (app, _) = service.register_for("app", 20 * SECOND);
         sleep(2 * SECOND).await;
         advance(26 * SECOND).await; // what the driver sent meanwhile waits in the socket
         sleep(4 * SECOND).await;
@@ -245,8 +272,7 @@ mod tests {
         let cleaner = service.cleaner.clone();
         let cleaning = tokio::spawn(async move { cleaner.run(PERIOD).await });
         sleep(PERIOD - 3 * SECOND).await;
-        let (app, _) = service.register("app");
-        service.send(app.driver(HeartbeatTimeout::from(3 * SECOND)));
+        let (app, _) = service.register_for("app", 3 * SECOND);
         advance(9 * SECOND).await;
         sleep(SECOND / 2).await;
         service.send(app.heartbeat());

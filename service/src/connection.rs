@@ -29,9 +29,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::blocks::{BlockError, Blocks};
+use crate::inspector::Inspector;
 use crate::metrics::{ErrorKind, Metrics};
 use crate::send::{Outgoing, SendError, Sender};
 use crate::session::{Answer, AskedBy, Session, Shared, Step};
+use crate::store::Journal;
 use crate::streams::{Block, Chunk};
 
 /// Answers a connection may have waiting before the service stops reading from it. Far more than this
@@ -51,6 +53,10 @@ pub struct Environment {
     pub shared: Arc<Shared>,
     /// Where blocks are found.
     pub blocks: Arc<Blocks>,
+    /// Says when a registration is durable.
+    pub journal: Arc<Journal>,
+    /// Looks at directories that were registered.
+    pub inspector: Arc<Inspector>,
     /// The largest frame a client may send in one piece.
     pub frame_limit: usize,
     /// A connection without a byte and without work for this long is closed; `None` never.
@@ -196,7 +202,7 @@ async fn read_frames(
             let in_transfer = matches!(answer, Answer::Chunk { .. })
                 .then(|| InTransfer::new(&env.shared.metrics.chunks_in_transfer));
             let held = match &answer {
-                Answer::Frame(frame) => weight(frame),
+                Answer::Frame(frame) | Answer::Registered { frame, .. } => weight(frame),
                 // The rest of the work is still in the words of the request.
                 Answer::Chunk { .. } | Answer::Remove(..) | Answer::Diagnose(..) => asked,
             };
@@ -269,6 +275,14 @@ impl Environment {
         let now = Instant::now().into_std();
         let frame = match answer {
             Answer::Frame(frame) => frame,
+            Answer::Registered { frame, position, look_at } => {
+                // Acknowledged means on disk; where that cannot be, readiness and metrics say so.
+                self.journal.settled(position).await;
+                if let Some((app_id, dirs)) = look_at {
+                    tokio::spawn(self.inspector.clone().inspect(app_id, dirs));
+                }
+                frame
+            }
             Answer::Chunk { by, chunk } => return self.send_chunk(sender, by, &chunk).await,
             Answer::Remove(id, message) => match self.blocks.remove(message, now).await {
                 Ok(num_removed_blocks) => Frame::RpcResponse {

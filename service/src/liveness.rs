@@ -4,12 +4,16 @@ use std::time::{Duration, Instant};
 
 use shuffle_protocol::HeartbeatTimeout;
 
-/// The signs of life of one application.
+/// The signs of life of one application, and an operator's word about it.
 #[derive(Debug, Clone)]
 pub struct Liveness {
     driver: Option<DriverLife>,
     /// When anything of the application was last registered or read.
     last_use: Instant,
+    /// When anything of it was last read.
+    last_read: Option<Instant>,
+    extended_until: Option<Instant>,
+    held: bool,
 }
 
 /// What is known about a registered driver.
@@ -35,38 +39,107 @@ impl DriverLife {
     }
 }
 
-/// Why an application expired.
+/// Why something left the registry, or a directory its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The driver was silent for longer than its own timeout.
     HeartbeatTimeout,
     /// No driver ever registered and nothing was read for `shuffled.orphan.ttl`.
     NoDriver,
+    /// An operator said so.
+    Operator,
+    /// Nobody owned the directory.
+    Sweep,
+    /// All directories of the application were gone already.
+    DirsVanished,
 }
 
 impl Reason {
-    /// The word in logs, metrics and JSON.
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::HeartbeatTimeout, Self::NoDriver, Self::Operator, Self::Sweep, Self::DirsVanished];
+
+    /// The word in logs, metrics, JSON and the store.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::HeartbeatTimeout => "heartbeat-timeout",
             Self::NoDriver => "no-driver",
+            Self::Operator => "operator",
+            Self::Sweep => "sweep",
+            Self::DirsVanished => "dirs-vanished",
         }
     }
 }
 
-/// The service's own rule for applications without a driver.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct OrphanPolicy {
-    /// Expire them after this long without use; `None` keeps them for ever, as Spark does.
-    pub ttl: Option<Duration>,
+/// The service's own rules, which the operator sets.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Applications without a driver expire after this long without use; `None` keeps them for ever,
+    /// as Spark does.
+    pub orphan_ttl: Option<Duration>,
+    /// How long after the time at which it is due an application is kept at most because it is read.
+    pub max_deferral: Duration,
+    /// What drivers' timeouts are raised to.
+    pub min_timeout: Duration,
+    /// What drivers' timeouts are cut to; `None` takes any.
+    pub max_timeout: Option<Duration>,
+    /// What becomes of those that are due.
+    pub cleanup: Cleanup,
+}
+
+/// Whether applications that are due go (`shuffled.cleanup`). What an operator expires goes in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cleanup {
+    /// They go.
+    #[default]
+    On,
+    /// They stay, and a record says that they would have gone.
+    Report,
+    /// They stay.
+    Off,
+}
+
+impl Cleanup {
+    /// The word in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Report => "report",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl Default for Rules {
+    /// Spark's: the driver's word alone counts.
+    fn default() -> Self {
+        Self {
+            orphan_ttl: None,
+            max_deferral: Duration::ZERO,
+            min_timeout: Duration::ZERO,
+            max_timeout: None,
+            cleanup: Cleanup::On,
+        }
+    }
+}
+
+impl Rules {
+    /// A driver's timeout within the operator's bounds.
+    #[must_use]
+    pub fn bound(&self, asked: HeartbeatTimeout) -> HeartbeatTimeout {
+        let least = HeartbeatTimeout::from(self.min_timeout);
+        let most = self.max_timeout.map_or(HeartbeatTimeout::Never, HeartbeatTimeout::from);
+        asked.max(least).min(most)
+    }
 }
 
 impl Liveness {
     /// An application that shows up at `now`.
     #[must_use]
     pub fn new(now: Instant) -> Self {
-        Self { driver: None, last_use: now }
+        Self { driver: None, last_use: now, last_read: None, extended_until: None, held: false }
     }
 
     /// The driver registers, or registers again: the timeout is the new one and begins anew.
@@ -84,9 +157,15 @@ impl Liveness {
         true
     }
 
-    /// An executor registers or a block is read.
+    /// An executor registers.
     pub fn handle_use(&mut self, now: Instant) {
         self.last_use = self.last_use.max(now);
+    }
+
+    /// A block is read.
+    pub fn handle_read(&mut self, now: Instant) {
+        self.handle_use(now);
+        self.last_read = self.last_read.max(Some(now));
     }
 
     /// The service was away and may have missed signs of life: every clock begins anew.
@@ -95,6 +174,30 @@ impl Liveness {
             driver.last_beat = driver.last_beat.max(now);
         }
         self.handle_use(now);
+    }
+
+    /// An operator keeps the application until then at least.
+    pub fn extend(&mut self, until: Instant) {
+        self.extended_until = self.extended_until.max(Some(until));
+    }
+
+    /// An operator keeps the application until it is released.
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// An operator lets the application go its way again. It has a full timeout, since nobody watched
+    /// its clock.
+    pub fn release(&mut self, now: Instant) {
+        self.held = false;
+        self.extended_until = None;
+        self.handle_absence(now);
+    }
+
+    /// Whether an operator keeps it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held
     }
 
     /// The driver, if one registered.
@@ -109,24 +212,39 @@ impl Liveness {
         self.last_use
     }
 
-    /// When the application is due unless something happens before; `None` for never.
+    /// When the application is due unless something happens before; `None` for never. `being_read` is
+    /// whether streams of its blocks are open.
     #[must_use]
-    pub fn deadline(&self, orphans: OrphanPolicy) -> Option<Instant> {
-        match &self.driver {
-            Some(driver) => driver.deadline(),
-            None => orphans.ttl.and_then(|ttl| self.last_use.checked_add(ttl)),
+    pub fn deadline(&self, rules: &Rules, being_read: bool) -> Option<Instant> {
+        if self.held {
+            return None;
         }
+        let (base, grace) = match &self.driver {
+            Some(driver) => (driver.deadline()?, driver.timeout.as_duration()?),
+            None => {
+                let ttl = rules.orphan_ttl?;
+                (self.last_use.checked_add(ttl)?, ttl)
+            }
+        };
+        let at_most = base.checked_add(rules.max_deferral)?;
+        let read = if being_read {
+            Some(at_most)
+        } else {
+            self.last_read.map(|read| read.checked_add(grace).unwrap_or(at_most))
+        };
+        let deferred = base.max(read.map_or(base, |read| read.min(at_most)));
+        Some(deferred.max(self.extended_until.unwrap_or(deferred)))
     }
 
     /// Whether the application has to go at `now`, and why. Like Spark, not at the deadline itself
     /// but only after it.
     #[must_use]
-    pub fn due(&self, orphans: OrphanPolicy, now: Instant) -> Option<Reason> {
+    pub fn due(&self, rules: &Rules, being_read: bool, now: Instant) -> Option<Reason> {
         let reason = match self.driver {
             Some(_) => Reason::HeartbeatTimeout,
             None => Reason::NoDriver,
         };
-        (now > self.deadline(orphans)?).then_some(reason)
+        (now > self.deadline(rules, being_read)?).then_some(reason)
     }
 }
 
@@ -145,7 +263,13 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(120);
     const TICK: Duration = Duration::from_millis(1);
-    const KEEP: OrphanPolicy = OrphanPolicy { ttl: None };
+    const KEEP: Rules = Rules {
+        orphan_ttl: None,
+        max_deferral: Duration::ZERO,
+        min_timeout: Duration::ZERO,
+        max_timeout: None,
+        cleanup: Cleanup::On,
+    };
 
     fn driver(timeout: HeartbeatTimeout, now: Instant) -> Liveness {
         let mut life = Liveness::new(now);
@@ -157,8 +281,8 @@ mod tests {
     fn a_driver_is_due_after_its_own_timeout_and_not_before() {
         let start = Instant::now();
         let life = driver(TIMEOUT.into(), start);
-        assert_eq!(life.due(KEEP, start + TIMEOUT), None);
-        assert_eq!(life.due(KEEP, start + TIMEOUT + TICK), Some(Reason::HeartbeatTimeout));
+        assert_eq!(life.due(&KEEP, false, start + TIMEOUT), None);
+        assert_eq!(life.due(&KEEP, false, start + TIMEOUT + TICK), Some(Reason::HeartbeatTimeout));
     }
 
     #[test]
@@ -167,7 +291,7 @@ mod tests {
         let mut life = driver(TIMEOUT.into(), start);
         for minute in 1..60 {
             let now = start + Duration::from_secs(60 * minute);
-            assert_eq!(life.due(KEEP, now), None);
+            assert_eq!(life.due(&KEEP, false, now), None);
             assert!(life.handle_heartbeat(now));
         }
         assert_eq!(life.driver().unwrap().beats, 59);
@@ -179,7 +303,7 @@ mod tests {
         let mut life = driver(TIMEOUT.into(), start);
         life.handle_heartbeat(start + TIMEOUT);
         life.handle_heartbeat(start + TICK);
-        assert_eq!(life.due(KEEP, start + TIMEOUT + TIMEOUT), None);
+        assert_eq!(life.due(&KEEP, false, start + TIMEOUT + TIMEOUT), None);
     }
 
     #[test]
@@ -188,7 +312,7 @@ mod tests {
         let century = Duration::from_secs(100 * 365 * 86_400);
         for millis in [i64::MAX, i64::MAX - 1, 1 << 53] {
             let life = driver(HeartbeatTimeout::from_wire(millis).unwrap(), start);
-            assert_eq!(life.due(KEEP, start + century), None, "{millis} ms");
+            assert_eq!(life.due(&KEEP, false, start + century), None, "{millis} ms");
         }
     }
 
@@ -197,14 +321,14 @@ mod tests {
         let start = Instant::now();
         let mut life = Liveness::new(start);
         let ttl = Duration::from_secs(3600);
-        let policy = OrphanPolicy { ttl: Some(ttl) };
-        assert_eq!(life.due(KEEP, start + 1000 * ttl), None);
-        assert_eq!(life.due(policy, start + ttl), None);
-        assert_eq!(life.due(policy, start + ttl + TICK), Some(Reason::NoDriver));
+        let policy = Rules { orphan_ttl: Some(ttl), ..KEEP };
+        assert_eq!(life.due(&KEEP, false, start + 1000 * ttl), None);
+        assert_eq!(life.due(&policy, false, start + ttl), None);
+        assert_eq!(life.due(&policy, false, start + ttl + TICK), Some(Reason::NoDriver));
         life.handle_use(start + ttl);
-        assert_eq!(life.due(policy, start + ttl + TICK), None);
+        assert_eq!(life.due(&policy, false, start + ttl + TICK), None);
         life.handle_driver(HeartbeatTimeout::Never, start);
-        assert_eq!(life.due(policy, start + 1000 * ttl), None, "now it has a driver");
+        assert_eq!(life.due(&policy, false, start + 1000 * ttl), None, "now it has a driver");
     }
 
     #[test]
@@ -223,8 +347,65 @@ mod tests {
         let back = start + Duration::from_secs(600);
         assert!(was_away(start + period, back, period));
         life.handle_absence(back);
-        assert_eq!(life.due(KEEP, back + TIMEOUT), None, "a full timeout again");
-        assert_eq!(life.due(KEEP, back + TIMEOUT + TICK), Some(Reason::HeartbeatTimeout));
+        assert_eq!(life.due(&KEEP, false, back + TIMEOUT), None, "a full timeout again");
+        assert_eq!(life.due(&KEEP, false, back + TIMEOUT + TICK), Some(Reason::HeartbeatTimeout));
         assert!(!was_away(start + period, start + period + Duration::from_secs(5), period));
+    }
+
+    #[test]
+    fn reads_defer_the_end_for_a_while_and_not_for_ever() {
+        let start = Instant::now();
+        let rules = Rules { max_deferral: 3 * TIMEOUT, ..KEEP };
+        let mut life = driver(TIMEOUT.into(), start);
+        life.handle_read(start + TIMEOUT / 2);
+        assert_eq!(life.deadline(&KEEP, false), Some(start + TIMEOUT), "Spark's rule");
+        assert_eq!(life.deadline(&rules, false), Some(start + TIMEOUT + TIMEOUT / 2));
+        assert_eq!(life.deadline(&rules, true), Some(start + 4 * TIMEOUT), "a stream is open");
+        for minute in 0..60 {
+            life.handle_read(start + Duration::from_secs(60 * minute));
+        }
+        assert_eq!(life.deadline(&rules, false), Some(start + 4 * TIMEOUT));
+    }
+
+    #[test]
+    fn reads_before_the_last_heartbeat_change_nothing() {
+        let start = Instant::now();
+        let rules = Rules { max_deferral: 3 * TIMEOUT, ..KEEP };
+        let mut life = driver(TIMEOUT.into(), start);
+        life.handle_read(start);
+        life.handle_heartbeat(start + TICK);
+        assert_eq!(life.deadline(&rules, false), Some(start + TICK + TIMEOUT));
+    }
+
+    #[test]
+    fn c02_what_an_operator_holds_is_never_due_and_has_a_full_timeout_afterwards() {
+        let start = Instant::now();
+        let mut life = driver(TIMEOUT.into(), start);
+        life.hold();
+        assert_eq!(life.due(&KEEP, false, start + 1000 * TIMEOUT), None);
+        life.release(start + 1000 * TIMEOUT);
+        assert_eq!(life.due(&KEEP, false, start + 1001 * TIMEOUT), None);
+        assert!(life.due(&KEEP, false, start + 1001 * TIMEOUT + TICK).is_some());
+    }
+
+    #[test]
+    fn c02_an_extension_never_shortens() {
+        let start = Instant::now();
+        let mut life = driver(TIMEOUT.into(), start);
+        life.extend(start + 5 * TIMEOUT);
+        life.extend(start + TICK);
+        assert_eq!(life.deadline(&KEEP, false), Some(start + 5 * TIMEOUT));
+        life.handle_heartbeat(start + 10 * TIMEOUT);
+        assert_eq!(life.deadline(&KEEP, false), Some(start + 11 * TIMEOUT));
+    }
+
+    #[test]
+    fn f3_timeouts_are_kept_within_the_operators_bounds() {
+        let second = Duration::from_secs(1);
+        let rules = Rules { min_timeout: second, max_timeout: Some(TIMEOUT), ..KEEP };
+        assert_eq!(rules.bound(TICK.into()), second.into());
+        assert_eq!(rules.bound(HeartbeatTimeout::Never), TIMEOUT.into());
+        assert_eq!(rules.bound((2 * second).into()), (2 * second).into());
+        assert_eq!(KEEP.bound(HeartbeatTimeout::Never), HeartbeatTimeout::Never);
     }
 }

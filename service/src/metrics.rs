@@ -142,6 +142,25 @@ pub struct Metrics {
     pub dirs_removed: Counter,
     /// Directories of expired applications left alone, because a live one registered them too.
     pub dirs_kept: Counter,
+    /// Applications that would have expired but for `shuffled.cleanup`.
+    pub would_expire: Counter,
+    /// Directories that this service may not read, of all that were registered.
+    pub unreadable_dirs: Counter,
+    /// Directories brought back before their files went.
+    pub dirs_restored: Counter,
+    /// Drivers that could not shorten the timeout of a live application.
+    pub timeouts_kept: Counter,
+    /// Whether registrations are on disk when they are acknowledged: 1, or 0 while the store fails. Not
+    /// set without a state directory.
+    pub store_writable: Gauge,
+    /// Whether the store was found damaged at the start and set aside.
+    pub store_damaged: Gauge,
+    /// Writes of the store that failed.
+    pub store_failures: Counter,
+    /// Transactions of the store.
+    pub store_commits: Counter,
+    /// Milliseconds that one took.
+    pub store_commit_latency: Histogram,
     /// Files unlinked, by expiry and by request.
     pub files_removed: Counter,
     /// Bytes in them.
@@ -151,6 +170,7 @@ pub struct Metrics {
     registered_executors: Gauge,
     apps: Gauge,
     drivers: Gauge,
+    apps_held: Gauge,
     errors: Family<ErrorLabel, Counter>,
     heartbeats: Family<HeartbeatLabel, Counter>,
     expired: Family<ReasonLabel, Counter>,
@@ -176,12 +196,22 @@ impl Default for Metrics {
             removals_pending: Gauge::default(),
             dirs_removed: Counter::default(),
             dirs_kept: Counter::default(),
+            would_expire: Counter::default(),
+            unreadable_dirs: Counter::default(),
+            dirs_restored: Counter::default(),
+            timeouts_kept: Counter::default(),
+            store_writable: Gauge::default(),
+            store_damaged: Gauge::default(),
+            store_failures: Counter::default(),
+            store_commits: Counter::default(),
+            store_commit_latency: millis(),
             files_removed: Counter::default(),
             bytes_removed: Counter::default(),
             removal_failures: Counter::default(),
             registered_executors: Gauge::default(),
             apps: Gauge::default(),
             drivers: Gauge::default(),
+            apps_held: Gauge::default(),
             errors: Family::default(),
             heartbeats: Family::default(),
             expired: Family::default(),
@@ -194,7 +224,7 @@ impl Default for Metrics {
         for beat in [Beat::Counted, Beat::Expired, Beat::Unknown] {
             this.heartbeat_counter(beat);
         }
-        for reason in [Reason::HeartbeatTimeout, Reason::NoDriver] {
+        for reason in Reason::ALL {
             this.expired_counter(reason);
         }
         this.register();
@@ -234,6 +264,7 @@ impl Metrics {
         };
         add("apps", "Registered applications", &self.apps);
         add("drivers", "Applications with a registered driver", &self.drivers);
+        add("apps_held", "Applications that an operator keeps", &self.apps_held);
         add("streams_open", "Open streams", &self.open_streams);
         add("chunks_in_transfer", "Chunks asked for and not sent yet", &self.chunks_in_transfer);
         add("removals_pending", "Directories waiting for removal", &self.removals_pending);
@@ -242,6 +273,31 @@ impl Metrics {
             "dirs_kept",
             "Directories kept because a live application has them too",
             &self.dirs_kept,
+        );
+        add(
+            "apps_would_expire",
+            "Applications that would have expired, with shuffled.cleanup being report",
+            &self.would_expire,
+        );
+        add(
+            "unreadable_dirs",
+            "Registered directories that this service may not read",
+            &self.unreadable_dirs,
+        );
+        add("dirs_restored", "Directories brought back in time", &self.dirs_restored);
+        add(
+            "timeouts_kept",
+            "Registrations that would have shortened the timeout of a live application",
+            &self.timeouts_kept,
+        );
+        add("store_writable", "1 while what is acknowledged is on disk", &self.store_writable);
+        add("store_damaged", "1 when the store was damaged and set aside", &self.store_damaged);
+        add("store_failures", "Writes of the store that failed", &self.store_failures);
+        add("store_commits", "Transactions of the store", &self.store_commits);
+        add(
+            "store_commit_latency_millis",
+            "Time for one transaction of the store",
+            &self.store_commit_latency,
         );
         add("files_removed", "Files unlinked", &self.files_removed);
         add("bytes_removed", "Bytes in files unlinked", &self.bytes_removed);
@@ -297,6 +353,7 @@ impl Metrics {
         };
         gauge(&self.apps, counts.apps);
         gauge(&self.drivers, counts.drivers);
+        gauge(&self.apps_held, counts.held);
         gauge(&self.registered_executors, counts.executors);
         let mut page = String::new();
         if let Err(error) = encode(&mut page, &self.registry) {

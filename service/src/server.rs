@@ -12,20 +12,24 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use crate::admin::Admin;
-use crate::apps::AppRegistry;
+use crate::apps::{AppRegistry, LoadReport};
 use crate::blocks::Blocks;
 use crate::cleaner::Cleaner;
 use crate::config::ServiceConfig;
 use crate::connection::{Environment, Unauthenticated};
 use crate::dirs::{LocalRoots, RootError};
 use crate::disk::{CALLS_PER_DISK, Disks};
-use crate::liveness::OrphanPolicy;
+use crate::inspector::Inspector;
+use crate::liveness::Rules;
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
-use crate::reaper::{Reaper, ReaperTask};
+use crate::reaper::{self, Reaper, ReaperTask};
 use crate::session::Shared;
+use crate::state::{self, State};
+use crate::store::StoreError;
 use crate::streams::{StreamIds, StreamLimits};
 use crate::supervise::supervise;
+use crate::sweeper::{Schedule, Sweeper};
 
 /// Memory for what the open streams of one connection ask for.
 const STREAM_BYTES: usize = 64 << 20;
@@ -49,6 +53,9 @@ pub enum StartError {
     /// A directory of `shuffled.local.dirs` cannot be used.
     #[error(transparent)]
     Root(#[from] RootError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// A port cannot be had.
     #[error("cannot listen on {address} for {what}: {source}{}", advice(source))]
     Listen {
@@ -90,6 +97,8 @@ pub struct Server {
     env: Arc<Environment>,
     cleaner: Arc<Cleaner>,
     reaper_task: Arc<ReaperTask>,
+    sweeper: Arc<Sweeper>,
+    state: State,
     max_connections: usize,
     config: ServiceConfig,
 }
@@ -104,8 +113,9 @@ pub struct Addresses {
 }
 
 impl Server {
-    /// Opens the roots and the ports. A port of 0 is any free one.
-    pub fn bind(config: ServiceConfig) -> Result<Self, StartError> {
+    /// Opens the roots and the state directory, registers again what an earlier run left, and opens the
+    /// ports. A port of 0 is any free one.
+    pub async fn bind(config: ServiceConfig) -> Result<Self, StartError> {
         let roots = Arc::new(if config.local_dirs.is_empty() {
             warn!(
                 "No shuffled.local.dirs configured: only directories named blockmgr-* are served and \
@@ -117,6 +127,31 @@ impl Server {
         });
         let disks = if roots.is_restricted() { Some(roots.paths().count()) } else { None };
         let max_connections = max_connections(raise_descriptor_limit(), disks)?;
+
+        let metrics = Arc::new(Metrics::default());
+        let disks = Arc::new(Disks::default());
+        let (state, left) = State::open(config.state_dir.as_deref(), metrics.clone())?;
+        let registry = Arc::new(AppRegistry::new(rules(&config), state.journal().clone()));
+        let inspector = Arc::new(Inspector {
+            registry: registry.clone(),
+            roots: roots.clone(),
+            disks: disks.clone(),
+            metrics: metrics.clone(),
+        });
+        // Before the port is open: whoever gets an answer gets it from all that is known.
+        let lost = inspector.find_lost(&left).await;
+        let now = tokio::time::Instant::now().into_std();
+        let loaded = registry.load(left, &lost, &roots, now, state::wall_now());
+        if loaded != LoadReport::default() {
+            info!(
+                apps = loaded.apps,
+                executors = loaded.executors,
+                dropped = loaded.dropped,
+                removals = loaded.removals,
+                "Reloading registered executors; every application has a full timeout again"
+            );
+        }
+
         let listener = listen(&config, config.listen, "shuffle clients")?;
         let admin = config
             .admin_listen
@@ -133,9 +168,6 @@ impl Server {
             },
         };
 
-        let metrics = Arc::new(Metrics::default());
-        let registry = Arc::new(AppRegistry::new(OrphanPolicy { ttl: config.orphan_ttl }));
-        let disks = Arc::new(Disks::default());
         let blocks = Arc::new(Blocks::new(
             registry.clone(),
             roots.clone(),
@@ -143,8 +175,20 @@ impl Server {
             metrics.clone(),
             config.index_cache_size,
         ));
-        let (reaper, reaper_task) =
-            Reaper::new(registry.clone(), roots.clone(), disks, metrics.clone());
+        let (reaper, reaper_task) = Reaper::new(reaper::Work {
+            registry: registry.clone(),
+            roots: roots.clone(),
+            disks: disks.clone(),
+            metrics: metrics.clone(),
+            grace: config.cleanup_grace,
+        });
+        let sweeper = Arc::new(Sweeper {
+            registry: registry.clone(),
+            roots: roots.clone(),
+            reaper: reaper.clone(),
+            older_than: config.sweep_older_than,
+            one_at_a_time: tokio::sync::Mutex::new(()),
+        });
         let (expired, expiries) = watch::channel(());
         let shared = Arc::new(Shared {
             registry: registry.clone(),
@@ -165,13 +209,26 @@ impl Server {
         let env = Arc::new(Environment {
             shared,
             blocks: blocks.clone(),
+            journal: state.journal().clone(),
+            inspector,
             frame_limit: config.frame_max_size,
             idle: config.connection_timeout,
             expiries,
             draining: CancellationToken::new(),
         });
         let cleaner = Arc::new(Cleaner { registry, blocks, reaper, expiries: expired, metrics });
-        Ok(Self { listener, admin, addresses, env, cleaner, reaper_task, max_connections, config })
+        Ok(Self {
+            listener,
+            admin,
+            addresses,
+            env,
+            cleaner,
+            reaper_task,
+            sweeper,
+            state,
+            max_connections,
+            config,
+        })
     }
 
     /// Where it listens.
@@ -195,11 +252,27 @@ impl Server {
             let reaper = reaper.clone();
             async move { reaper.run().await }
         }));
+        let (inspector, cleaner) = (self.env.inspector.clone(), self.cleaner.clone());
+        background.push(supervise("inspector", metrics.clone(), move || {
+            let (inspector, cleaner) = (inspector.clone(), cleaner.clone());
+            async move { inspector.run(&cleaner).await }
+        }));
+        let schedule = Schedule {
+            at_start: self.config.sweep_at_start,
+            every: self.config.sweep_interval,
+            remove: self.config.sweep_remove,
+        };
+        let sweeper = self.sweeper.clone();
+        background.push(supervise("sweeper", metrics.clone(), move || {
+            let sweeper = sweeper.clone();
+            async move { sweeper.run(schedule).await }
+        }));
         if let Some(listener) = self.admin {
             let admin = Admin {
-                registry: self.env.shared.registry.clone(),
-                metrics: metrics.clone(),
-                draining: self.env.draining.clone(),
+                env: self.env.clone(),
+                cleaner: self.cleaner.clone(),
+                sweeper: self.sweeper.clone(),
+                status: self.state.status().clone(),
             };
             let shared = Arc::new((admin, listener));
             background.push(supervise("admin", metrics.clone(), move || {
@@ -213,12 +286,14 @@ impl Server {
             max_connections = self.max_connections,
             version = env!("CARGO_PKG_VERSION"),
             local_dirs = ?self.env.shared.roots.paths().collect::<Vec<_>>(),
+            state_dir = self.config.state_dir.as_deref().map(|dir| tracing::field::display(dir.display())),
+            cleanup = self.config.cleanup.as_str(),
             "Starting shuffle service (auth enabled = false)"
         );
 
         let connections = TaskTracker::new();
         let cut = CancellationToken::new();
-        let _cut_at_the_end = cut.clone().drop_guard();
+        let cut_at_the_end = cut.clone().drop_guard();
         tokio::select! {
             () = accept(&self.listener, &self.env, &connections, &cut, self.max_connections) => {}
             () = stop.cancelled() => {}
@@ -238,6 +313,19 @@ impl Server {
         for task in background {
             task.abort();
         }
+        drop(cut_at_the_end);
+        self.state.close().await;
+    }
+}
+
+/// The rules of the registry as configured.
+fn rules(config: &ServiceConfig) -> Rules {
+    Rules {
+        orphan_ttl: config.orphan_ttl,
+        max_deferral: config.cleanup_max_deferral,
+        min_timeout: config.min_timeout,
+        max_timeout: config.max_timeout,
+        cleanup: config.cleanup,
     }
 }
 
@@ -378,7 +466,7 @@ mod tests {
         ] {
             raw.conf(setting);
         }
-        let server = Server::bind(ServiceConfig::check(&raw).unwrap()).unwrap();
+        let server = Server::bind(ServiceConfig::check(&raw).unwrap()).await.unwrap();
         let (registry, stop) = (server.env.shared.registry.clone(), CancellationToken::new());
         let address = server.addresses().shuffle;
         let running = tokio::spawn(server.run(stop.clone()));

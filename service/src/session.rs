@@ -15,7 +15,6 @@ use bytes::Bytes;
 use shuffle_protocol::block_id::OpenedBlocks;
 use shuffle_protocol::failure::{Failure, stream_not_found};
 use shuffle_protocol::frame::{Frame, StreamChunkId};
-use shuffle_protocol::layout::Layout;
 use shuffle_protocol::message::{
     DecodeError, DiagnoseCorruption, GetLocalDirsForExecutors, LocalDirsForExecutors, Message,
     OpenBlocks, RegisterDriver, RegisterExecutor, RemoveBlocks, StreamHandle,
@@ -24,9 +23,10 @@ use shuffle_protocol::{AppId, ExecId, HeartbeatTimeout, RequestId, StreamId};
 use tracing::{debug, info, warn};
 
 use crate::apps::{AppRegistry, Beat, DriverRegistered, Executor};
-use crate::dirs::LocalRoots;
+use crate::dirs::{LocalDir, LocalRoots};
 use crate::log_limit::LogLimit;
 use crate::metrics::{ErrorKind, Metrics};
+use crate::store::Position;
 use crate::streams::{Chunk, StreamIds, StreamLimits, StreamPlan, Streams};
 
 /// The pseudo executor that stands for merged blocks.
@@ -82,6 +82,15 @@ pub enum Step {
 pub enum Answer {
     /// Ready.
     Frame(Frame),
+    /// Ready when what was registered is durable.
+    Registered {
+        /// The answer.
+        frame: Frame,
+        /// When it may be sent.
+        position: Position,
+        /// Directories of the application that nobody has looked at yet.
+        look_at: Option<(AppId, Vec<LocalDir>)>,
+    },
     /// The bytes of a chunk.
     Chunk {
         /// What it was asked for by.
@@ -202,7 +211,7 @@ impl Session {
         // Of those that expired only the last ones are remembered, and of an application that was never
         // registered the streams stay: a registration may still come.
         self.streams.drop_gone(|app, was_registered| {
-            !registry.contains(app) && (was_registered || registry.gone(app).is_some())
+            !registry.contains(app) && (was_registered || registry.is_gone(app))
         });
     }
 
@@ -225,8 +234,18 @@ impl Session {
             Message::FetchShuffleBlockChunks(message) => {
                 self.open_stream(StreamPlan::merged(message), now)
             }
-            Message::RegisterExecutor(message) => self.register_executor(message, now),
-            Message::RegisterDriver(message) => self.register_driver(&message, now),
+            Message::RegisterExecutor(message) => {
+                return Step::Answer(match self.register_executor(id, message, now) {
+                    Ok(answer) => answer,
+                    Err(failure) => Answer::Frame(self.refuse(id, &failure)),
+                });
+            }
+            Message::RegisterDriver(message) => {
+                return Step::Answer(match self.register_driver(id, &message, now) {
+                    Ok(answer) => answer,
+                    Err(failure) => Answer::Frame(self.refuse(id, &failure)),
+                });
+            }
             Message::ShuffleServiceHeartbeat(beat) => {
                 // Spark's service leaves a heartbeat that comes as an RPC without any answer.
                 self.beat(&beat.app_id, now);
@@ -293,16 +312,17 @@ impl Session {
     fn open_stream(&mut self, plan: StreamPlan, now: Instant) -> Result<Bytes, Failure> {
         // A stream of more chunks than an i32 counts cannot come out of one frame.
         let num_chunks = i32::try_from(plan.num_chunks()).unwrap_or(i32::MAX);
-        let registered = self.shared.registry.contains(plan.app_id());
-        let stream_id = self.streams.open(plan.of_registered(registered), now);
+        let pin = self.shared.registry.pin(plan.app_id());
+        let stream_id = self.streams.open(plan, pin, now);
         Ok(Message::from(StreamHandle { stream_id, num_chunks }).encode())
     }
 
     fn register_executor(
         &mut self,
+        id: RequestId,
         message: RegisterExecutor,
         now: Instant,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Answer, Failure> {
         let RegisterExecutor { app_id, exec_id, info } = message;
         check_name("appId", app_id.as_str())?;
         check_name("execId", exec_id.as_str())?;
@@ -328,28 +348,33 @@ impl Session {
                 );
                 Failure::IllegalArgument(refused.to_string())
             })?;
-        let executor = Executor {
-            layout: Layout::new(local_dirs.len(), info.sub_dirs_per_local_dir).ok(),
-            local_dirs,
-            sub_dirs_per_local_dir: info.sub_dirs_per_local_dir,
-            shuffle_manager: info.shuffle_manager,
-        };
+        let executor = Executor::new(local_dirs, info.sub_dirs_per_local_dir, info.shuffle_manager);
         info!(peer = %self.peer, app = %app_id, exec = %exec_id, dirs = ?executor.local_dirs,
             sub_dirs = executor.sub_dirs_per_local_dir, manager = executor.shuffle_manager,
             "Registered executor");
-        self.shared.registry.register_executor(&app_id, exec_id, executor, now);
-        Ok(Bytes::new())
+        let registered = self.shared.registry.register_executor(&app_id, exec_id, executor, now);
+        for dir in &registered.tombstoned {
+            warn!(peer = %self.peer, app = %app_id, %dir,
+                "Registered a directory that was being removed: it is brought back, unless its files \
+                 are going already");
+        }
+        let frame = Frame::RpcResponse { id, body: Bytes::new() };
+        let look_at = (!registered.new_dirs.is_empty()).then_some((app_id, registered.new_dirs));
+        Ok(Answer::Registered { frame, position: registered.position, look_at })
     }
 
     fn register_driver(
         &mut self,
+        id: RequestId,
         message: &RegisterDriver,
         now: Instant,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Answer, Failure> {
         let app_id = &message.app_id;
         check_name("appId", app_id.as_str())?;
         let timeout = HeartbeatTimeout::from_wire(message.heartbeat_timeout_ms)?;
-        match self.shared.registry.register_driver(app_id, timeout, self.peer, now) {
+        let (registered, position) =
+            self.shared.registry.register_driver(app_id, timeout, self.peer, now);
+        match registered {
             DriverRegistered::New => {
                 info!(peer = %self.peer, app = %app_id, heartbeat_timeout = %timeout,
                     "Registered driver");
@@ -361,8 +386,14 @@ impl Session {
                 warn!(peer = %self.peer, app = %app_id, heartbeat_timeout = %timeout, %before,
                     "Received a registration request from an app that was already registered");
             }
+            DriverRegistered::KeptLonger(kept) => {
+                self.shared.metrics.timeouts_kept.inc();
+                warn!(peer = %self.peer, app = %app_id, heartbeat_timeout = %timeout, %kept,
+                    "Keeping the longer timeout of a live app: anybody could ask for a shorter one");
+            }
         }
-        Ok(Bytes::new())
+        let frame = Frame::RpcResponse { id, body: Bytes::new() };
+        Ok(Answer::Registered { frame, position, look_at: None })
     }
 
     fn beat(&mut self, app_id: &AppId, now: Instant) {

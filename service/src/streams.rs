@@ -18,6 +18,8 @@ use shuffle_protocol::message::{FetchShuffleBlockChunks, FetchShuffleBlocks};
 use shuffle_protocol::wire::IntArrays;
 use shuffle_protocol::{AppId, ExecId, MapId, ReduceId, ShuffleId, StreamId};
 
+use crate::apps::Pin;
+
 /// One block of an executor, as a chunk names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block {
@@ -115,14 +117,13 @@ pub struct StreamPlan {
     app_id: AppId,
     exec_id: ExecId,
     chunks: Chunks,
-    of_registered: bool,
 }
 
 impl StreamPlan {
     /// The stream of an OpenBlocks message.
     #[must_use]
     pub fn opened(app_id: AppId, exec_id: ExecId, blocks: OpenedBlocks) -> Self {
-        Self { app_id, exec_id, chunks: Chunks::Opened(blocks), of_registered: false }
+        Self { app_id, exec_id, chunks: Chunks::Opened(blocks) }
     }
 
     /// The stream of a FetchShuffleBlocks message. Map and reduce ids must match each other in
@@ -153,7 +154,7 @@ impl StreamPlan {
         } else {
             Chunks::Fetched { shuffle_id, map_ids, reduce_ids }
         };
-        Ok(Self { app_id, exec_id, chunks, of_registered: false })
+        Ok(Self { app_id, exec_id, chunks })
     }
 
     /// The stream of a FetchShuffleBlockChunks message: opens, and each of its chunks is refused.
@@ -161,7 +162,7 @@ impl StreamPlan {
     pub fn merged(message: FetchShuffleBlockChunks) -> Self {
         let chunks = Chunks::Merged { chunks: message.chunk_ids.values().len() };
         let FetchShuffleBlockChunks { app_id, exec_id, .. } = message;
-        Self { app_id, exec_id, chunks, of_registered: false }
+        Self { app_id, exec_id, chunks }
     }
 
     /// The application whose blocks they are.
@@ -170,18 +171,25 @@ impl StreamPlan {
         &self.app_id
     }
 
-    /// Notes whether that application is registered. One that is not may be opened all the same, as in
-    /// Spark; the failure comes with the first chunk.
-    #[must_use]
-    pub fn of_registered(self, of_registered: bool) -> Self {
-        Self { of_registered, ..self }
-    }
-
     /// Bytes of memory it holds, roughly.
     fn weight(&self) -> usize {
         const STREAM: usize = 256;
         // Each request brings its own copy of the ids, of any length.
         STREAM + self.app_id.as_str().len() + self.exec_id.as_str().len() + self.chunks.weight()
+    }
+
+    /// Its first chunk, if it has any.
+    #[must_use]
+    pub fn first(&self) -> Option<Chunk> {
+        (self.num_chunks() > 0).then(|| self.chunk(0))
+    }
+
+    fn chunk(&self, at: usize) -> Chunk {
+        Chunk {
+            app_id: self.app_id.clone(),
+            exec_id: self.exec_id.clone(),
+            block: self.chunks.block(at),
+        }
     }
 
     /// Chunks of the stream.
@@ -234,6 +242,9 @@ pub struct StreamLimits {
 #[derive(Debug)]
 struct Stream {
     plan: StreamPlan,
+    /// Nothing when the application was not registered when the stream was opened. That is not refused,
+    /// as in Spark; the failure comes with the first chunk.
+    pin: Option<Pin>,
     next: usize,
     touched: Instant,
 }
@@ -257,11 +268,12 @@ impl Streams {
     }
 
     /// Opens a stream. Makes room by dropping those that were left alone for longest.
-    pub fn open(&mut self, plan: StreamPlan, now: Instant) -> StreamId {
+    /// While it is open, `pin` defers the end of its application.
+    pub fn open(&mut self, plan: StreamPlan, pin: Option<Pin>, now: Instant) -> StreamId {
         self.drop_idle(now);
         let id = self.ids.next();
         self.weight += plan.weight();
-        self.open.put(id, Stream { plan, next: 0, touched: now });
+        self.open.put(id, Stream { plan, pin, next: 0, touched: now });
         self.gauge.inc();
         while self.open.len() > 1
             && (self.open.len() > self.limits.streams || self.weight > self.limits.bytes)
@@ -283,11 +295,7 @@ impl Streams {
         if stream.next >= stream.plan.num_chunks() {
             return Err(Failure::ChunkBeyondEnd(wanted.chunk));
         }
-        let chunk = Chunk {
-            app_id: stream.plan.app_id.clone(),
-            exec_id: stream.plan.exec_id.clone(),
-            block: stream.plan.chunks.block(stream.next),
-        };
+        let chunk = stream.plan.chunk(stream.next);
         stream.next += 1;
         stream.touched = now;
         if stream.next == stream.plan.num_chunks() {
@@ -304,8 +312,8 @@ impl Streams {
         let streams: Vec<StreamId> = self
             .open
             .iter()
-            .filter(|(_, Stream { plan, .. })| {
-                let app = (&plan.app_id, plan.of_registered);
+            .filter(|(_, Stream { plan, pin, .. })| {
+                let app = (&plan.app_id, pin.is_some());
                 *known.entry(app).or_insert_with(|| is_gone(app.0, app.1))
             })
             .map(|(id, _)| *id)
@@ -395,7 +403,7 @@ mod tests {
         let (mut streams, _) = streams(LIMITS);
         let fetch = plan("a", &[(5, &[0, 2]), (1 << 40, &[7])], false).unwrap();
         assert_eq!(fetch.num_chunks(), 3);
-        let id = streams.open(fetch, Instant::now());
+        let id = streams.open(fetch, None, Instant::now());
         assert_eq!(take(&mut streams, id, 0), Ok(partitions(5, 0, 1)));
         assert_eq!(take(&mut streams, id, 1), Ok(partitions(5, 2, 3)));
         assert_eq!(take(&mut streams, id, 2), Ok(partitions(1 << 40, 7, 8)));
@@ -406,7 +414,7 @@ mod tests {
         let (mut streams, _) = streams(LIMITS);
         let batch = plan("a", &[(5, &[0, 8]), (6, &[3, 4])], true).unwrap();
         assert_eq!(batch.num_chunks(), 2);
-        let id = streams.open(batch, Instant::now());
+        let id = streams.open(batch, None, Instant::now());
         assert_eq!(take(&mut streams, id, 0), Ok(partitions(5, 0, 8)));
         assert_eq!(take(&mut streams, id, 1), Ok(partitions(6, 3, 4)));
     }
@@ -414,7 +422,7 @@ mod tests {
     #[test]
     fn chunks_are_given_out_in_order_and_once() {
         let (mut streams, gauge) = streams(LIMITS);
-        let id = streams.open(plan("a", &[(5, &[0, 1])], false).unwrap(), Instant::now());
+        let id = streams.open(plan("a", &[(5, &[0, 1])], false).unwrap(), None, Instant::now());
         let out_of_order = |chunk, expected| Err(Failure::OutOfOrderChunk { chunk, expected });
         assert_eq!(take(&mut streams, id, 1), out_of_order(1, 0));
         assert!(take(&mut streams, id, 0).is_ok());
@@ -436,7 +444,7 @@ mod tests {
             reduce_ids: vec![],
             chunk_ids: IntArrays::default(),
         });
-        let id = streams.open(merged, Instant::now());
+        let id = streams.open(merged, None, Instant::now());
         assert_eq!(take(&mut streams, id, 0), Err(Failure::ChunkBeyondEnd(0)));
     }
 
@@ -460,9 +468,9 @@ mod tests {
     fn c27_streams_nobody_reads_are_bounded_and_go_with_the_connection() {
         let (mut streams, gauge) = streams(LIMITS);
         let start = Instant::now();
-        let first = streams.open(plan("a", &[(1, &[0, 1])], false).unwrap(), start);
+        let first = streams.open(plan("a", &[(1, &[0, 1])], false).unwrap(), None, start);
         for _ in 0..100 {
-            streams.open(plan("a", &[(1, &[0, 1])], false).unwrap(), start);
+            streams.open(plan("a", &[(1, &[0, 1])], false).unwrap(), None, start);
         }
         assert_eq!((streams.len(), gauge.get()), (4, 4));
         assert_eq!(take(&mut streams, first, 0), Err(Failure::UnknownStream(first)));
@@ -475,9 +483,9 @@ mod tests {
         let (mut streams, _) = streams(LIMITS);
         let start = Instant::now();
         let one = || plan("a", &[(1, &[0, 1])], false).unwrap();
-        let ids: Vec<_> = (0..4).map(|_| streams.open(one(), start)).collect();
+        let ids: Vec<_> = (0..4).map(|_| streams.open(one(), None, start)).collect();
         assert!(take(&mut streams, ids[0], 0).is_ok());
-        streams.open(one(), start);
+        streams.open(one(), None, start);
         assert!(take(&mut streams, ids[0], 1).is_ok(), "it was in use");
         assert_eq!(take(&mut streams, ids[1], 0), Err(Failure::UnknownStream(ids[1])));
     }
@@ -487,10 +495,10 @@ mod tests {
         let (mut streams, _) = streams(LIMITS);
         let start = Instant::now();
         let one = || plan("a", &[(1, &[0, 1])], false).unwrap();
-        streams.open(one(), start);
-        streams.open(one(), start + LIMITS.idle);
+        streams.open(one(), None, start);
+        streams.open(one(), None, start + LIMITS.idle);
         assert_eq!(streams.len(), 2);
-        streams.open(one(), start + LIMITS.idle + Duration::from_secs(1));
+        streams.open(one(), None, start + LIMITS.idle + Duration::from_secs(1));
         assert_eq!(streams.len(), 2);
     }
 
@@ -499,7 +507,7 @@ mod tests {
         let (mut streams, _) = streams(StreamLimits { streams: 1000, ..LIMITS });
         let reduces: Vec<i32> = (0..10_000).collect();
         for _ in 0..1000 {
-            streams.open(plan("a", &[(1, &reduces)], false).unwrap(), Instant::now());
+            streams.open(plan("a", &[(1, &reduces)], false).unwrap(), None, Instant::now());
         }
         assert!(streams.weight <= LIMITS.bytes);
         assert!(
@@ -508,7 +516,7 @@ mod tests {
             LIMITS.bytes / streams.len() / 10_000
         );
         let huge: Vec<i32> = (0..1_000_000).collect();
-        let id = streams.open(plan("a", &[(1, &huge)], false).unwrap(), Instant::now());
+        let id = streams.open(plan("a", &[(1, &huge)], false).unwrap(), None, Instant::now());
         assert_eq!(streams.len(), 1, "one that is over the limit by itself is served alone");
         assert!(take(&mut streams, id, 0).is_ok());
     }
@@ -518,7 +526,7 @@ mod tests {
         let (mut streams, _) = streams(LIMITS);
         let app = "a".repeat(LIMITS.bytes / 2);
         for _ in 0..3 {
-            streams.open(plan(&app, &[(1, &[0])], false).unwrap(), Instant::now());
+            streams.open(plan(&app, &[(1, &[0])], false).unwrap(), None, Instant::now());
         }
         assert_eq!(streams.len(), 1);
     }
@@ -527,8 +535,8 @@ mod tests {
     fn c28_the_streams_of_an_application_go_with_it() {
         let (mut streams, gauge) = streams(LIMITS);
         let now = Instant::now();
-        let mine = streams.open(plan("a", &[(1, &[0])], false).unwrap(), now);
-        let other = streams.open(plan("b", &[(1, &[0])], false).unwrap(), now);
+        let mine = streams.open(plan("a", &[(1, &[0])], false).unwrap(), None, now);
+        let other = streams.open(plan("b", &[(1, &[0])], false).unwrap(), None, now);
         streams.drop_gone(|app, _| app.as_str() == "a");
         assert_eq!(gauge.get(), 1);
         assert_eq!(take(&mut streams, mine, 0), Err(Failure::UnknownStream(mine)));

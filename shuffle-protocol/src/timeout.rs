@@ -33,6 +33,15 @@ impl HeartbeatTimeout {
         }
     }
 
+    /// The time, if it ever ends.
+    #[must_use]
+    pub fn as_duration(self) -> Option<Duration> {
+        match self {
+            Self::After(time) => Some(time),
+            Self::Never => None,
+        }
+    }
+
     /// To the wire's milliseconds: rounded up, at least 1, and what does not fit means never.
     #[must_use]
     pub fn to_wire(self) -> i64 {

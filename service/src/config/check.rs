@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::keys::{self, KEYS, KeyDef, Kind, Role};
 use super::raw::Effective;
+use crate::liveness::Cleanup;
+
 use super::{ConfigError, ConfigErrors, ConfigWarning, RawConfig, Source, Value};
 
 /// What `serve` goes by.
@@ -19,6 +21,26 @@ pub struct ServiceConfig {
     /// with
     /// `blockmgr-`.
     pub local_dirs: Vec<PathBuf>,
+    /// Where registrations survive a restart; none keeps nothing.
+    pub state_dir: Option<PathBuf>,
+    /// Whether applications that are due go.
+    pub cleanup: Cleanup,
+    /// How long directories of expired applications can be brought back.
+    pub cleanup_grace: Duration,
+    /// How long reads keep an application that is due, at most.
+    pub cleanup_max_deferral: Duration,
+    /// What drivers' timeouts are raised to.
+    pub min_timeout: Duration,
+    /// What drivers' timeouts are cut to; none takes any.
+    pub max_timeout: Option<Duration>,
+    /// Time between two sweeps; none does not sweep by itself.
+    pub sweep_interval: Option<Duration>,
+    /// Whether the start sweeps.
+    pub sweep_at_start: bool,
+    /// What is younger is left alone by sweeps.
+    pub sweep_older_than: Duration,
+    /// Whether what the service finds by itself is removed.
+    pub sweep_remove: bool,
     /// Time between two looks for expired applications; at least a second.
     pub cleaner_interval: Duration,
     /// How long an application without a driver is kept after its last use; none is for ever.
@@ -125,6 +147,16 @@ impl ServiceConfig {
                 .unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, port).into()),
             admin_listen: check.address(keys::ADMIN_LISTEN),
             local_dirs: check.paths(keys::LOCAL_DIRS),
+            state_dir: check.path(keys::STATE_DIR),
+            cleanup: check.cleanup(),
+            cleanup_grace: check.duration(keys::CLEANUP_GRACE),
+            cleanup_max_deferral: check.duration(keys::CLEANUP_MAX_DEFERRAL),
+            min_timeout: check.duration(keys::MIN_TIMEOUT),
+            max_timeout: check.time(keys::MAX_TIMEOUT),
+            sweep_interval: check.time(keys::SWEEP_INTERVAL),
+            sweep_at_start: check.bool(keys::SWEEP_AT_START),
+            sweep_older_than: check.duration(keys::SWEEP_OLDER_THAN),
+            sweep_remove: check.bool(keys::SWEEP_REMOVE),
             cleaner_interval: check.duration(keys::CLEANER_INTERVAL),
             orphan_ttl: check.time(keys::ORPHAN_TTL),
             index_cache_size: check.size(keys::INDEX_CACHE_SIZE),
@@ -141,6 +173,8 @@ impl ServiceConfig {
             log_format: check.log_format(),
             log_filter: check.text(keys::LOG_FILTER),
         };
+        check.timeouts(config.min_timeout, config.max_timeout);
+        check.sweeps(&config);
         check.finish(config)
     }
 }
@@ -311,6 +345,28 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// A floor above the cap would leave no timeout at all.
+    fn timeouts(&mut self, least: Duration, most: Option<Duration>) {
+        if most.is_some_and(|most| least > most) {
+            let effective = self.effective(keys::MIN_TIMEOUT);
+            let problem = format!("longer than {}", keys::MAX_TIMEOUT);
+            self.invalid(&effective, problem);
+        }
+    }
+
+    /// Who owns a directory is known only below roots of which all services are ours.
+    fn sweeps(&mut self, config: &ServiceConfig) {
+        let sweeps = config.sweep_interval.is_some() || config.sweep_at_start;
+        if sweeps && config.local_dirs.is_empty() {
+            let by =
+                if config.sweep_at_start { keys::SWEEP_AT_START } else { keys::SWEEP_INTERVAL };
+            let effective = self.effective(by);
+            let problem =
+                format!("needs {}: without roots nothing can be searched", keys::LOCAL_DIRS);
+            self.invalid(&effective, problem);
+        }
+    }
+
     fn bool(&mut self, key: &str) -> bool {
         match self.value(key) {
             Some(Value::Bool(value)) => value,
@@ -381,6 +437,22 @@ impl<'a> Checker<'a> {
             Some(Value::Paths(paths)) => paths,
             None => Vec::new(),
             Some(other) => wrong_kind(key, &other),
+        }
+    }
+
+    fn path(&mut self, key: &str) -> Option<PathBuf> {
+        match self.value(key) {
+            Some(Value::Path(path)) => Some(path),
+            None => None,
+            Some(other) => wrong_kind(key, &other),
+        }
+    }
+
+    fn cleanup(&mut self) -> Cleanup {
+        match self.text(keys::CLEANUP).as_str() {
+            "off" => Cleanup::Off,
+            "report" => Cleanup::Report,
+            _ => Cleanup::On,
         }
     }
 

@@ -64,6 +64,8 @@ pub enum Kind {
     },
     /// Absolute paths between commas.
     Paths,
+    /// One absolute path.
+    Path,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// Any text that is not empty.
@@ -141,6 +143,7 @@ impl fmt::Display for Kind {
             Self::Address { off: false } => f.write_str("IP address and port"),
             Self::Address { off: true } => f.write_str("IP address and port, or off"),
             Self::Paths => f.write_str("absolute paths between commas"),
+            Self::Path => f.write_str("absolute path"),
             Self::Choice(words) => f.write_str(&words.join(" or ")),
             Self::Text => f.write_str("text"),
         }
@@ -213,6 +216,26 @@ pub const LISTEN: &str = "shuffled.listen";
 pub const ADMIN_LISTEN: &str = "shuffled.admin.listen";
 /// The allowed roots.
 pub const LOCAL_DIRS: &str = "shuffled.local.dirs";
+/// Where registrations are kept over a restart.
+pub const STATE_DIR: &str = "shuffled.state.dir";
+/// Whether applications that are due go.
+pub const CLEANUP: &str = "shuffled.cleanup";
+/// How long directories can be brought back.
+pub const CLEANUP_GRACE: &str = "shuffled.cleanup.grace";
+/// How long reads keep an application at most.
+pub const CLEANUP_MAX_DEFERRAL: &str = "shuffled.cleanup.maxDeferral";
+/// What drivers' timeouts are raised to.
+pub const MIN_TIMEOUT: &str = "shuffled.heartbeat.minTimeout";
+/// What drivers' timeouts are cut to.
+pub const MAX_TIMEOUT: &str = "shuffled.heartbeat.maxTimeout";
+/// How often the roots are searched for directories that nobody owns.
+pub const SWEEP_INTERVAL: &str = "shuffled.sweep.interval";
+/// Whether that also happens at the start.
+pub const SWEEP_AT_START: &str = "shuffled.sweep.atStart";
+/// How old such a directory has to be.
+pub const SWEEP_OLDER_THAN: &str = "shuffled.sweep.olderThan";
+/// Whether those are removed that the service finds by itself.
+pub const SWEEP_REMOVE: &str = "shuffled.sweep.remove";
 /// How long executors without a driver are kept.
 pub const ORPHAN_TTL: &str = "shuffled.orphan.ttl";
 /// Open streams of a connection.
@@ -337,6 +360,77 @@ pub static KEYS: &[KeyDef] = {
             Unset("any directory named blockmgr-*"),
             "Roots below which blocks are served and directories removed; the spark.local.dir of the \
              executors on this machine.",
+        ),
+        key(
+            Service,
+            STATE_DIR,
+            Kind::Path,
+            Unset("nothing is kept over a restart"),
+            "Directory in which registrations and records of removals survive a restart.",
+        ),
+        key(
+            Service,
+            CLEANUP,
+            Kind::Choice(&["on", "report", "off"]),
+            Value("on"),
+            "Applications whose driver is silent: on removes their directories, report only says so, off \
+             leaves them.",
+        ),
+        key(
+            Service,
+            CLEANUP_GRACE,
+            ours(Duration::ZERO, Off::Never),
+            Value("0"),
+            "How long `shuffled app restore` can bring an expired application back before its files go.",
+        ),
+        key(
+            Service,
+            CLEANUP_MAX_DEFERRAL,
+            ours(Duration::ZERO, Off::Never),
+            Value("10min"),
+            "How long an application is kept at most after its driver's timeout while its blocks are read.",
+        ),
+        key(
+            Service,
+            MIN_TIMEOUT,
+            ours(Duration::ZERO, Off::Never),
+            Value("0"),
+            "Heartbeat timeouts of drivers below this are raised to it.",
+        ),
+        key(
+            Service,
+            MAX_TIMEOUT,
+            ours(SECOND, Off::Word),
+            Value("off"),
+            "Heartbeat timeouts of drivers above this are cut to it.",
+        ),
+        key(
+            Service,
+            SWEEP_INTERVAL,
+            ours(SECOND, Off::Word),
+            Value("off"),
+            "How often the local dirs are searched for directories of Spark's that no application has.",
+        ),
+        key(
+            Service,
+            SWEEP_AT_START,
+            Kind::Bool,
+            Value("false"),
+            "Whether they are also searched when the service starts.",
+        ),
+        key(
+            Service,
+            SWEEP_OLDER_THAN,
+            ours(Duration::ZERO, Off::Never),
+            Value("7d"),
+            "Sweeps leave a directory alone in which anything changed within this time.",
+        ),
+        key(
+            Service,
+            SWEEP_REMOVE,
+            Kind::Bool,
+            Value("false"),
+            "Whether what the service finds by itself is removed; otherwise it is only logged.",
         ),
         key(
             Service,

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::keys::Off;
 use super::*;
+use crate::liveness::Cleanup;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -61,6 +62,16 @@ fn the_defaults_are_sparks_and_ours() {
             listen: "0.0.0.0:7337".parse().unwrap(),
             admin_listen: Some("127.0.0.1:7338".parse().unwrap()),
             local_dirs: vec![],
+            state_dir: None,
+            cleanup: Cleanup::On,
+            cleanup_grace: Duration::ZERO,
+            cleanup_max_deferral: minutes(10),
+            min_timeout: Duration::ZERO,
+            max_timeout: None,
+            sweep_interval: None,
+            sweep_at_start: false,
+            sweep_older_than: minutes(7 * 24 * 60),
+            sweep_remove: false,
             cleaner_interval: 30 * SECOND,
             orphan_ttl: None,
             index_cache_size: 100 << 20,
@@ -171,6 +182,16 @@ fn every_key_can_be_set_everywhere() {
     let text = "shuffled.listen 127.0.0.1:1\n\
                 shuffled.admin.listen OFF\n\
                 shuffled.local.dirs /data/1/, /data/2,/data/1\n\
+                shuffled.state.dir /var/lib/shuffled/\n\
+                shuffled.cleanup REPORT\n\
+                shuffled.cleanup.grace 1h\n\
+                shuffled.cleanup.maxDeferral 0\n\
+                shuffled.heartbeat.minTimeout 10s\n\
+                shuffled.heartbeat.maxTimeout 1d\n\
+                shuffled.sweep.interval 6h\n\
+                shuffled.sweep.atStart true\n\
+                shuffled.sweep.olderThan 3d\n\
+                shuffled.sweep.remove true\n\
                 shuffled.orphan.ttl 2h\n\
                 shuffled.connection.maxStreams 10\n\
                 shuffled.stream.idleTimeout 90\n\
@@ -192,6 +213,16 @@ fn every_key_can_be_set_everywhere() {
         listen: "127.0.0.1:1".parse().unwrap(),
         admin_listen: None,
         local_dirs: vec!["/data/1".into(), "/data/2".into()],
+        state_dir: Some("/var/lib/shuffled".into()),
+        cleanup: Cleanup::Report,
+        cleanup_grace: 3600 * SECOND,
+        cleanup_max_deferral: Duration::ZERO,
+        min_timeout: 10 * SECOND,
+        max_timeout: Some(86_400 * SECOND),
+        sweep_interval: Some(6 * 3600 * SECOND),
+        sweep_at_start: true,
+        sweep_older_than: 3 * 86_400 * SECOND,
+        sweep_remove: true,
         cleaner_interval: SECOND,
         orphan_ttl: Some(7200 * SECOND),
         index_cache_size: 0,

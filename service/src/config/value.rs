@@ -28,6 +28,8 @@ pub enum Value {
     Address(Option<SocketAddr>),
     /// Of [`Kind::Paths`]; not empty, each once.
     Paths(Vec<PathBuf>),
+    /// Of [`Kind::Path`].
+    Path(PathBuf),
     /// Of [`Kind::Choice`] and [`Kind::Text`].
     Text(String),
 }
@@ -100,6 +102,7 @@ impl Value {
                 }
                 Ok(Self::Paths(roots))
             }
+            Kind::Path => absolute(text.trim()).map(Self::Path),
             Kind::Choice(words) => words
                 .iter()
                 .find(|word| word.eq_ignore_ascii_case(text.trim()))
@@ -127,6 +130,7 @@ impl fmt::Display for Value {
                 }
                 Ok(())
             }
+            Self::Path(path) => write!(f, "{}", path.display()),
             Self::Text(text) => f.write_str(text),
         }
     }

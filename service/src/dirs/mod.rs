@@ -13,8 +13,10 @@
 //! Source: `spec/ess-service.md` §2 (the texts, and the rules that Spark has since 3.5),
 //! `spec/on-disk.md` §2 (normalisation).
 
+mod measure;
 mod open;
 mod remove;
+mod tombstone;
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -27,10 +29,14 @@ use std::{fmt, io};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::store::row::Identity;
+
 use self::open::Strategy;
 
+pub use self::measure::{MeasureLimits, Measured};
 pub use self::open::OpenError;
 pub use self::remove::{RemoveError, Removed};
+pub use self::tombstone::{EntombError, Entombed, ExhumeError, Probe, Tombstone};
 
 /// How a directory's name begins if it is a block manager's: Spark's executors make their local
 /// dirs as `blockmgr-<uuid>`.
@@ -186,7 +192,66 @@ impl LocalRoots {
         dir: &LocalDir,
         progress: impl FnMut(&Removed) -> ControlFlow<()>,
     ) -> Result<Removed, RemoveError> {
-        remove::remove_tree(self.strategy, dir, progress)
+        remove::remove_tree(self.strategy, dir, dir.parent_and_name().1, progress)
+    }
+
+    /// Looks at `dir`: what tells it from another one, whose it is, and whether it can be read. Blocking.
+    ///
+    /// # Errors
+    /// [`OpenError`], if it is not there, not a directory, or cannot be reached.
+    pub fn probe(&self, dir: &LocalDir) -> Result<Probe, OpenError> {
+        tombstone::probe(self.strategy, dir)
+    }
+
+    /// Gives `dir` the name of its tombstone, in the directory where it is: in constant time, however
+    /// much is in it. Nothing is ever replaced. If `expected` is given, only the directory that is the
+    /// same is renamed. Blocking.
+    ///
+    /// # Errors
+    /// See [`EntombError`].
+    pub fn entomb(
+        &self,
+        dir: &LocalDir,
+        tombstone: &Tombstone,
+        expected: Option<Identity>,
+    ) -> Result<Entombed, EntombError> {
+        tombstone::entomb(self.strategy, dir, tombstone, expected)
+    }
+
+    /// Gives the tombstone of `dir` its old name again. Blocking.
+    ///
+    /// # Errors
+    /// See [`ExhumeError`].
+    pub fn exhume(&self, dir: &LocalDir, tombstone: &Tombstone) -> Result<(), ExhumeError> {
+        tombstone::exhume(self.strategy, dir, tombstone)
+    }
+
+    /// Removes the tombstone of `dir` as [`remove_tree`](Self::remove_tree) does a directory. Blocking.
+    ///
+    /// # Errors
+    /// See [`RemoveError`].
+    pub fn remove_tombstone(
+        &self,
+        dir: &LocalDir,
+        tombstone: &Tombstone,
+        progress: impl FnMut(&Removed) -> ControlFlow<()>,
+    ) -> Result<Removed, RemoveError> {
+        remove::remove_tree(self.strategy, dir, tombstone.as_str(), progress)
+    }
+
+    /// Counts what is in `dir`, or in its tombstone. Blocking; `go_on` is asked after each entry.
+    ///
+    /// # Errors
+    /// [`OpenError`], if it cannot be opened; what cannot be read in it is left out.
+    pub fn measure(
+        &self,
+        dir: &LocalDir,
+        tombstone: Option<&Tombstone>,
+        limits: MeasureLimits,
+        go_on: impl FnMut() -> ControlFlow<()>,
+    ) -> Result<Measured, OpenError> {
+        let name = tombstone.map_or(dir.parent_and_name().1, Tombstone::as_str);
+        measure::measure(self.strategy, dir, name, limits, go_on)
     }
 
     /// The same roots with another way of opening.

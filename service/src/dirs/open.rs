@@ -175,6 +175,25 @@ pub(super) fn open_dir(
     strategy.open(parent, name, FOR_LISTING).map_err(|e| at.error(e))
 }
 
+/// Opens `dir` itself, which is `name` in `parent`: a place to look at, which needs no permission on it.
+pub(super) fn open_place(
+    strategy: Strategy,
+    dir: &LocalDir,
+    parent: BorrowedFd<'_>,
+    name: &str,
+) -> Result<OwnedFd, OpenError> {
+    let at = Target { dir, path: dir.path().to_owned() };
+    strategy.open(parent, name, ON_THE_WAY).map_err(|e| at.error(e))
+}
+
+/// Whether this process may go into `dir`, which is open as `fd`; listing it is another permission.
+pub(super) fn enter(dir: &LocalDir, fd: BorrowedFd<'_>) -> Result<(), OpenError> {
+    let at = Target { dir, path: dir.path().to_owned() };
+    retry_on_intr(|| openat(fd, ".", ON_THE_WAY, Mode::empty()))
+        .map(drop)
+        .map_err(|_| permission(&at.path, &at.path, fd))
+}
+
 /// The full path of what lies in `dir` under `names`, each one component.
 fn target_path(dir: &LocalDir, names: &[&str]) -> Result<String, OpenError> {
     let mut path = dir.path().to_owned();

@@ -16,7 +16,7 @@ use super::LocalDir;
 use super::open::{OpenError, Strategy, open_dir, open_parent};
 
 /// Spark's own trees have two levels.
-const MAX_DEPTH: usize = 16;
+pub(super) const MAX_DEPTH: usize = 16;
 
 /// How often a directory is read if it is never found empty afterwards.
 const MAX_PASSES: u32 = 8;
@@ -29,8 +29,6 @@ const MAX_TEXTS: usize = 5;
 pub struct Removed {
     /// Entries that are not directories.
     pub files: u64,
-    /// The lengths of the regular files that had no other name, in bytes.
-    pub bytes: u64,
     /// Directories, the local dir itself among them.
     pub dirs: u64,
 }
@@ -70,12 +68,14 @@ impl RemoveError {
     }
 }
 
+/// Removes what has the `name`, its own or another, in the directory where `dir` is.
 pub(super) fn remove_tree(
     strategy: Strategy,
     dir: &LocalDir,
+    name: &str,
     progress: impl FnMut(&Removed) -> ControlFlow<()>,
 ) -> Result<Removed, RemoveError> {
-    let (parent, name) = dir.parent_and_name();
+    let (parent, _) = dir.parent_and_name();
     let opened = open_parent(strategy, dir, parent).and_then(|parent| {
         let at = parent.as_ref().map_or(dir.root_fd(), AsFd::as_fd);
         let top = open_dir(strategy, dir, at, name)?;
@@ -177,22 +177,20 @@ impl<P: FnMut(&Removed) -> ControlFlow<()>> Removal<'_, P> {
             return;
         }
         let Some(at) = self.innermost() else { return };
-        let stat = match statat(at, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => return,
-            Err(e) => return self.fail(Some(name), e),
+        // What the directory says of its entries is enough. Asking each file would double the work.
+        let kind = match entry.file_type() {
+            FileType::Unknown => match statat(at, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(Errno::NOENT) => return,
+                Err(e) => return self.fail(Some(name), e),
+            },
+            kind => kind,
         };
-        let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Directory {
             return self.enter(name);
         }
         match unlinkat(at, name, AtFlags::empty()) {
-            Ok(()) => {
-                self.removed.files += 1;
-                if kind == FileType::RegularFile && stat.st_nlink == 1 {
-                    self.removed.bytes += u64::try_from(stat.st_size).unwrap_or(0);
-                }
-            }
+            Ok(()) => self.removed.files += 1,
             Err(Errno::NOENT) => {}
             // It has become a directory meanwhile.
             Err(Errno::ISDIR) => self.enter(name),

@@ -263,7 +263,7 @@ fn c51_links_are_not_followed() {
                 let refused = matches!(error, RemoveError::Refused(OpenError::SymbolicLink { .. }));
                 assert!(refused, "{level}: {error}");
             } else {
-                assert_eq!(removed.unwrap().bytes, 0, "links are removed themselves");
+                removed.unwrap();
                 assert!(!house.dir().exists());
             }
             house.assert_canary();
@@ -345,7 +345,7 @@ fn c07_permission_errors_name_the_obstacle() {
                 let RemoveError::Incomplete { removed, failures: 1, texts } = &error else {
                     panic!("{error}");
                 };
-                assert_eq!(*removed, Removed { files: 1, bytes: 5, dirs: 0 });
+                assert_eq!(*removed, Removed { files: 1, dirs: 0 });
                 let file = sub.join("f");
                 assert!(texts[0].starts_with(file.to_str().unwrap()), "{error}");
                 chmod(&sub, 0o700);
@@ -371,8 +371,7 @@ fn a_tree_is_removed_and_counted() {
             seen.push(*so_far);
             ControlFlow::Continue(())
         });
-        let bytes = u64::try_from(DATA.len()).unwrap();
-        let expected = Removed { files: 4, bytes, dirs: 4 };
+        let expected = Removed { files: 4, dirs: 4 };
         assert_eq!(removed.unwrap(), expected);
         assert_eq!(seen.last(), Some(&expected));
         assert!(!top.exists());

@@ -1,6 +1,7 @@
 //! What is to be written, in the order in which it happened, and how far it is.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -93,6 +94,11 @@ impl Journal {
         pending.recorded
     }
 
+    /// The end of what was recorded so far.
+    pub fn recorded(&self) -> Position {
+        self.lock().recorded
+    }
+
     /// Returns when everything up to `position` is on disk, or it is known that it will not be soon.
     pub async fn settled(&self, position: Position) -> Durability {
         let mut progress = self.progress.subscribe();
@@ -138,6 +144,15 @@ impl Journal {
     pub fn failing(&self) {
         self.progress
             .send_if_modified(|progress| !std::mem::replace(&mut progress.memory_only, true));
+    }
+
+    /// Waits for the end, for this long at most, and says whether it has come.
+    pub fn closes_within(&self, time: Duration) -> bool {
+        let (pending, _) = self
+            .more
+            .wait_timeout_while(self.lock(), time, |pending| !pending.closed)
+            .unwrap_or_else(PoisonError::into_inner);
+        pending.closed
     }
 
     /// No more is recorded; [`take`](Self::take) ends when everything was taken.
@@ -217,6 +232,6 @@ mod tests {
         future: F,
     ) -> std::pin::Pin<Box<impl Future<Output = Result<F::Output, tokio::time::error::Elapsed>>>>
     {
-        Box::pin(tokio::time::timeout(std::time::Duration::from_millis(1), future))
+        Box::pin(tokio::time::timeout(Duration::from_millis(1), future))
     }
 }

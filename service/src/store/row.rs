@@ -24,8 +24,10 @@ pub enum Change {
     Executor(AppId, ExecId, Option<ExecutorRow>),
     /// One of its directories, by its resolved path.
     Dir(AppId, String, Option<DirRow>),
-    /// Why something left the registry, and what became of its directories.
+    /// Why something left the registry.
     Record(RecordId, Option<RecordRow>),
+    /// What became of one of its directories, by its number in the record.
+    RecordDir(RecordId, u32, Option<RecordDir>),
 }
 
 /// A registered application.
@@ -80,7 +82,8 @@ pub struct Identity {
     pub born: Option<u64>,
 }
 
-/// Why something left the registry or was found without an owner, and what became of it.
+/// Why something left the registry or was found without an owner. What becomes of its directories is in
+/// rows of their own: there may be ten thousand, and each changes three times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordRow {
     /// The application; nothing for a directory that nobody owned.
@@ -100,8 +103,6 @@ pub struct RecordRow {
     pub app: AppRow,
     /// Its executors as they were registered, for bringing them back.
     pub executors: BTreeMap<String, ExecutorRow>,
-    /// All its directories.
-    pub dirs: Vec<RecordDir>,
 }
 
 /// One directory of a record.
@@ -115,6 +116,9 @@ pub struct RecordDir {
     pub tombstone: String,
     /// How far it is.
     pub state: DirState,
+    /// It could not be renamed, and is emptied where it is.
+    #[serde(default)]
+    pub in_place: bool,
     /// What the last attempt failed with, while the state is none of those at which it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
