@@ -4,10 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
-use hyper::{Request, StatusCode, Uri, header};
+use hyper::{Method, Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
@@ -15,6 +16,8 @@ use tokio::net::TcpStream;
 const MAX_BODY: usize = 256 << 20;
 /// The service answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// A sweep looks through all local dirs.
+const LONG: Duration = Duration::from_secs(600);
 
 /// The port of `shuffled.admin.listen` where nothing is configured.
 const DEFAULT_PORT: u16 = 7338;
@@ -27,11 +30,10 @@ pub(crate) struct AdminClient {
     prefix: String,
 }
 
-/// The body of a 404.
+/// The body of a refusal.
 #[derive(Debug, serde::Deserialize)]
-struct Missing {
-    #[serde(rename = "error")]
-    _error: String,
+struct Refusal {
+    error: String,
 }
 
 /// Where to find a service's admin HTTP, for commands that ask one.
@@ -81,9 +83,38 @@ impl fmt::Display for AdminClient {
 impl AdminClient {
     /// The JSON at `path`; `None` where there is none.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Option<T>> {
-        let (status, body) = tokio::time::timeout(TIMEOUT, self.fetch(path))
+        match self.ask(Method::GET, path, None, TIMEOUT).await? {
+            Answer::Json(value) => Ok(Some(value)),
+            Answer::Refused(StatusCode::NOT_FOUND, _) => Ok(None),
+            Answer::Refused(_, error) => bail!("{error}"),
+        }
+    }
+
+    /// The same, for what takes its time, and where a refusal is to be told.
+    pub(crate) async fn get_slow<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        self.ask(Method::GET, path, None, LONG).await?.or_refusal()
+    }
+
+    /// What is said at `path` is done, and that is answered; a refusal is the error.
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> anyhow::Result<T> {
+        let body = serde_json::to_vec(body)?;
+        self.ask(Method::POST, path, Some(body), LONG).await?.or_refusal()
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        limit: Duration,
+    ) -> anyhow::Result<Answer<T>> {
+        let (status, body) = tokio::time::timeout(limit, self.fetch(method, path, body))
             .await
-            .map_err(|_| anyhow!("no answer within {} s", TIMEOUT.as_secs()))
+            .map_err(|_| anyhow!("no answer within {} s", limit.as_secs()))
             .flatten()
             .with_context(|| {
                 format!(
@@ -91,25 +122,35 @@ impl AdminClient {
                      shuffled.admin.listen?"
                 )
             })?;
-        match status {
-            StatusCode::OK => {
-                let value = serde_json::from_slice(&body)
-                    .with_context(|| format!("{self}{path} is not of a shuffled service"))?;
-                Ok(Some(value))
-            }
-            // Another program at this address has no such body.
-            StatusCode::NOT_FOUND if serde_json::from_slice::<Missing>(&body).is_ok() => Ok(None),
-            other => bail!("{self}{path} is not of a shuffled service: it answers {other}"),
+        if status == StatusCode::OK {
+            let value = serde_json::from_slice(&body)
+                .with_context(|| format!("{self}{path} is not of a shuffled service"))?;
+            return Ok(Answer::Json(value));
+        }
+        // Another program at this address has no such body.
+        match serde_json::from_slice::<Refusal>(&body) {
+            Ok(Refusal { error }) => Ok(Answer::Refused(status, error)),
+            Err(_) => bail!("{self}{path} is not of a shuffled service: it answers {status}"),
         }
     }
 
-    async fn fetch(&self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+    async fn fetch(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
         let socket = TcpStream::connect(&self.authority).await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-        let request = Request::get(format!("{}{path}", self.prefix))
-            .header(header::HOST, &self.authority)
-            .body(Empty::<Bytes>::new())?;
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.prefix))
+            .header(header::HOST, &self.authority);
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())))?;
         let exchange = async {
             let response = sender.send_request(request).await?;
             let status = response.status();
@@ -119,6 +160,21 @@ impl AdminClient {
         tokio::select! {
             answer = exchange => answer,
             Err(error) = connection => Err(error.into()),
+        }
+    }
+}
+
+/// What a service says.
+enum Answer<T> {
+    Json(T),
+    Refused(StatusCode, String),
+}
+
+impl<T> Answer<T> {
+    fn or_refusal(self) -> anyhow::Result<T> {
+        match self {
+            Self::Json(value) => Ok(value),
+            Self::Refused(_, error) => bail!("{error}"),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use comfy_table::{Cell, Color};
-use shuffled_service::admin::{AppList, AppView, DriverView, ExpiredView};
+use shuffled_service::admin::{AppList, AppView, DriverView, RecordView};
 
 use crate::admin_client::{AdminArgs, AdminClient};
 use crate::output::print;
@@ -96,10 +96,22 @@ impl Apps {
         if self.all {
             page.push('\n');
             page.push_str(&if list.expired.is_empty() {
-                "no application expired since the service started\n".to_owned()
+                "no application expired as far as remembered\n".to_owned()
             } else {
                 expired(&list.expired) + "\n"
             });
+            if !list.swept.is_empty() {
+                page.push_str(&format!("\n{}\n", swept(&list.swept)));
+            }
+        }
+        if list.cleanup != "on" {
+            page.push_str(&format!(
+                "\nshuffled.cleanup is {}: applications that are due stay\n",
+                list.cleanup
+            ));
+        }
+        for complaint in &list.complaints {
+            page.push_str(&format!("\nmind: {complaint}\n"));
         }
         page
     }
@@ -157,6 +169,7 @@ pub(crate) fn expires_in(app: &AppView) -> String {
     match app.expires_in_ms {
         Some(0) => "now".to_owned(),
         Some(time) => human::millis(time),
+        None if app.hold.is_some() => "held".to_owned(),
         None => "never".to_owned(),
     }
 }
@@ -204,7 +217,10 @@ pub(crate) fn registered(apps: &[AppView], wide: bool) -> String {
                     human::millis(app.age_ms),
                     or_dash(driver.map(timeout)),
                     or_dash(driver.map(|driver| driver.heartbeats.to_string())),
-                    app.dirs.to_string(),
+                    match app.unreadable_dirs {
+                        0 => app.dirs.to_string(),
+                        unreadable => format!("{} ({unreadable} unreadable)", app.dirs),
+                    },
                     app.chunks_served.to_string(),
                     ago(app.last_use_ms_ago),
                     or_dash(driver.and_then(|driver| driver.address.clone())),
@@ -218,14 +234,18 @@ pub(crate) fn registered(apps: &[AppView], wide: bool) -> String {
 }
 
 /// The table of applications that expired.
-pub(crate) fn expired(apps: &[ExpiredView]) -> String {
+pub(crate) fn expired(apps: &[RecordView]) -> String {
     let mut table =
         table::new(["EXPIRED", "WHEN", "REASON", "SILENT FOR", "DIRECTORIES", "REMOVED"]);
     for app in apps {
         table.add_row([
-            human::name(&app.id),
+            human::name(app.id.as_deref().unwrap_or("-")),
             format!("{} ago", human::millis(app.expired_ms_ago)),
-            app.reason.clone(),
+            if app.report_only {
+                format!("{} (report only)", app.reason)
+            } else {
+                app.reason.clone()
+            },
             app.silent_for_ms.map_or_else(|| "-".to_owned(), human::millis),
             directories(app),
             removed(app),
@@ -235,20 +255,40 @@ pub(crate) fn expired(apps: &[ExpiredView]) -> String {
 }
 
 /// What became of the directories of an application that expired.
-pub(crate) fn directories(app: &ExpiredView) -> String {
-    let ExpiredView { dirs, dirs_removed, dirs_kept, dirs_failing, .. } = app;
-    let mut text = format!("{dirs_removed} of {dirs} gone");
-    if *dirs_kept > 0 {
-        text.push_str(&format!(", {dirs_kept} kept (another application has them)"));
+pub(crate) fn directories(app: &RecordView) -> String {
+    if app.report_only {
+        return format!("{} would go", app.dirs);
     }
-    if *dirs_failing > 0 {
-        text.push_str(&format!(", {dirs_failing} failing (see the log; tried again)"));
+    let mut text = format!("{} of {} gone", app.dirs_removed, app.dirs);
+    for (count, what) in [
+        (app.dirs_kept, "kept (see `shuffled app show`)"),
+        (app.dirs_restored, "brought back"),
+        (app.dirs_failing, "failing (see `shuffled app show`; tried again)"),
+        (app.dirs_restorable, "can be brought back"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
     }
     text
 }
 
+/// The table of directories that nobody owned.
+fn swept(records: &[RecordView]) -> String {
+    let mut table = table::new(["SWEPT", "WHEN", "DIRECTORIES", "REMOVED"]);
+    for record in records {
+        table.add_row([
+            record.record.to_string(),
+            format!("{} ago", human::millis(record.expired_ms_ago)),
+            directories(record),
+            removed(record),
+        ]);
+    }
+    table::text(&table)
+}
+
 /// What was removed of them.
-pub(crate) fn removed(app: &ExpiredView) -> String {
+pub(crate) fn removed(app: &RecordView) -> String {
     format!("{}, {}", human::count(app.files_removed, "file"), human::bytes(app.bytes_removed))
 }
 
@@ -268,8 +308,12 @@ mod tests {
             }),
             expires_in_ms: timeout.map(|timeout| timeout.saturating_sub(silent)),
             last_use_ms_ago: 0,
+            hold: None,
+            extended_until: None,
             executors: 1,
             dirs: 1,
+            unreadable_dirs: 0,
+            open_streams: 0,
             chunks_served: 0,
             bytes_served: 0,
         }

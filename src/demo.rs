@@ -13,7 +13,7 @@ use shuffle_protocol::{AppId, ExecId, HeartbeatTimeout, MapId, ReduceId, Shuffle
 use shuffled_client::{
     ClientOptions, DriverOptions, FetchRequest, ServerAddr, ShuffleServiceClient,
 };
-use shuffled_service::admin::ExpiredView;
+use shuffled_service::admin::RecordView;
 use shuffled_service::server::{Addresses, Server};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -72,7 +72,7 @@ async fn in_directory(work: &Path, signals: &mut Signals) -> anyhow::Result<()> 
     for disk in &disks {
         std::fs::create_dir(disk)?;
     }
-    let service = Service::start(&disks)?;
+    let service = Service::start(&disks).await?;
     let outcome = tokio::select! {
         outcome = life_of_an_application(&disks, service.addresses) => outcome,
         signal = signals.next() => Err(anyhow::anyhow!("interrupted by {signal}")),
@@ -142,14 +142,14 @@ struct Service {
 }
 
 impl Service {
-    fn start(disks: &[PathBuf]) -> anyhow::Result<Self> {
+    async fn start(disks: &[PathBuf]) -> anyhow::Result<Self> {
         let mut raw = shuffled_service::config::RawConfig::default();
         let roots: Vec<_> = disks.iter().map(|disk| disk.to_string_lossy()).collect();
         raw.conf("shuffled.listen=127.0.0.1:0");
         raw.conf("shuffled.admin.listen=127.0.0.1:0");
         raw.conf(&format!("shuffled.local.dirs={}", roots.join(",")));
         raw.conf("spark.shuffle.cleaner.interval=1s");
-        let server = Server::bind(crate::settings::service(&raw)?)?;
+        let server = Server::bind(crate::settings::service(&raw)?).await?;
         let addresses = server.addresses();
         let stop = CancellationToken::new();
         let task = tokio::spawn(server.run(stop.clone()));
@@ -261,7 +261,7 @@ fn admin_client(addresses: Addresses) -> anyhow::Result<AdminClient> {
 }
 
 /// Waits until the application has expired and nothing of it is left to remove.
-async fn wait_for_expiry(admin: &AdminClient) -> anyhow::Result<ExpiredView> {
+async fn wait_for_expiry(admin: &AdminClient) -> anyhow::Result<RecordView> {
     let start = Instant::now();
     loop {
         let list = apps::list(admin).await?;

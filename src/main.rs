@@ -6,12 +6,14 @@ mod apps;
 mod check_config;
 mod demo;
 mod driver;
+mod explain;
 mod fetch;
 mod human;
 mod log;
 mod output;
 mod serve;
 mod settings;
+mod sweep;
 mod table;
 
 use std::process::ExitCode;
@@ -39,6 +41,8 @@ enum Command {
     Serve(serve::Serve),
     Apps(apps::Apps),
     App(app::App),
+    Explain(explain::Explain),
+    Sweep(sweep::Sweep),
     Driver(driver::Driver),
     Fetch(fetch::Fetch),
     CheckConfig(check_config::CheckConfig),
@@ -56,6 +60,8 @@ fn main() -> ExitCode {
             Command::Serve(command) => command.run().await,
             Command::Apps(command) => command.run().await,
             Command::App(command) => command.run().await,
+            Command::Explain(command) => command.run().await,
+            Command::Sweep(command) => command.run().await,
             Command::Driver(command) => command.run().await,
             Command::Fetch(command) => command.run().await,
             Command::CheckConfig(command) => command.run(),

@@ -35,7 +35,7 @@ impl Serve {
         // Before anything is bound, so that a signal that comes early is not lost.
         let mut signals = Signals::new()?;
         let mut hangups = Hangups::new()?;
-        let server = Server::bind(config)?;
+        let server = Server::bind(config).await?;
         let Addresses { shuffle, admin } = server.addresses();
         let admin = admin.map_or_else(|| "off".to_owned(), |address| address.to_string());
         if let Err(error) = print(&format!("ready shuffle={shuffle} admin={admin}\n")) {
@@ -76,10 +76,7 @@ impl Hangups {
     /// Returns when the terminal that it was started from closes; else goes on, and says so.
     async fn terminal_closed(&mut self) {
         while self.signal.recv().await.is_some() && !self.on_terminal {
-            warn!(
-                "SIGHUP changes nothing: the configuration is read at the start, and a restart \
-                 forgets what is registered"
-            );
+            warn!("SIGHUP changes nothing: the configuration is read at the start");
         }
     }
 }

@@ -3,9 +3,11 @@
 use std::io::{self, IsTerminal as _};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use shuffle_protocol::spark_conf::{SparkTime, TimeUnit};
 use shuffled_client::{ClientOptions, InvalidServerAddr, ServerAddr};
 use shuffled_service::config::{
     ClientSettings, ConfigErrors, LogFormat, PROPERTIES_FILE_ENV, RawConfig, ServiceConfig, Source,
@@ -65,15 +67,21 @@ pub(crate) struct ServiceArgs {
     /// Address for admin HTTP, or `off` (shuffled.admin.listen)
     #[arg(long, value_name = "IP:PORT")]
     admin: Option<String>,
+
+    /// Where registrations survive a restart (shuffled.state.dir)
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<String>,
 }
 
 impl ServiceArgs {
     /// Reads all layers.
     pub(crate) fn read(&self) -> RawConfig {
         let mut raw = self.config.read();
-        for (flag, key, value) in
-            [("--listen", keys::LISTEN, &self.listen), ("--admin", keys::ADMIN_LISTEN, &self.admin)]
-        {
+        for (flag, key, value) in [
+            ("--listen", keys::LISTEN, &self.listen),
+            ("--admin", keys::ADMIN_LISTEN, &self.admin),
+            ("--state-dir", keys::STATE_DIR, &self.state_dir),
+        ] {
             if let Some(value) = value {
                 raw.flag(flag, key, value);
             }
@@ -100,6 +108,12 @@ fn wrong(errors: &ConfigErrors) -> WrongUsage {
 pub(crate) fn several(errors: impl IntoIterator<Item = impl ToString>) -> WrongUsage {
     let lines: Vec<String> = errors.into_iter().map(|error| error.to_string()).collect();
     WrongUsage(lines.join("\nshuffled: "))
+}
+
+/// A time on the command line, as Spark writes it; a bare number is seconds.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let time = SparkTime::parse(text, TimeUnit::Seconds).map_err(|error| error.to_string())?;
+    time.to_duration().map_err(|error| error.to_string())
 }
 
 /// What the client crate goes by.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use shuffle_protocol::frame::StreamChunkId;
 use shuffle_protocol::message::StreamHandle;
 use shuffle_protocol::{HeartbeatTimeout, MapId, ReduceId};
-use shuffled_service::admin::{AppDetail, AppList, ExpiredView};
+use shuffled_service::admin::{AppDetail, AppList, RecordView};
 use test_support::fixture::{FixtureExecutor, partition};
 use test_support::process::{ServiceCommand, ServiceProcess, wait_for};
 use test_support::raw::RawClient;
@@ -93,14 +93,14 @@ fn app(service: &ServiceProcess, id: &str) -> AppDetail {
 }
 
 /// How the application expired, once it has.
-fn expired(service: &ServiceProcess, id: &str) -> Option<ExpiredView> {
+fn expired(service: &ServiceProcess, id: &str) -> Option<RecordView> {
     let body = service.admin_get("/v1/apps");
     let list: AppList = serde_json::from_str(&body).expect("the answer of the admin HTTP");
-    list.expired.into_iter().find(|gone| gone.id == id)
+    list.expired.into_iter().find(|gone| gone.id.as_deref() == Some(id))
 }
 
 /// Waits until the application has expired and its directories are dealt with.
-fn wait_removed(service: &ServiceProcess, id: &str) -> ExpiredView {
+fn wait_removed(service: &ServiceProcess, id: &str) -> RecordView {
     wait_for("the expiry and the removal of the directories", || {
         expired(service, id).filter(|gone| gone.dirs_removed + gone.dirs_kept == gone.dirs)
     })

@@ -144,11 +144,11 @@ struct Refused {
 }
 
 impl Refused {
-    fn not_found(error: impl ToString) -> Self {
+    fn not_found(error: &(impl ToString + ?Sized)) -> Self {
         Self { status: StatusCode::NOT_FOUND, error: error.to_string() }
     }
 
-    fn conflict(error: impl ToString) -> Self {
+    fn conflict(error: &impl ToString) -> Self {
         Self { status: StatusCode::CONFLICT, error: error.to_string() }
     }
 }
@@ -161,7 +161,7 @@ impl IntoResponse for Refused {
 
 impl From<NotRegistered> for Refused {
     fn from(error: NotRegistered) -> Self {
-        Self::not_found(error)
+        Self::not_found(&error)
     }
 }
 
@@ -169,7 +169,7 @@ impl From<ExpireError> for Refused {
     fn from(error: ExpireError) -> Self {
         match error {
             ExpireError::NotRegistered(error) => error.into(),
-            ExpireError::Held(_) => Self::conflict(error),
+            ExpireError::Held(_) => Self::conflict(&error),
         }
     }
 }
@@ -177,8 +177,8 @@ impl From<ExpireError> for Refused {
 impl From<RestoreError> for Refused {
     fn from(error: RestoreError) -> Self {
         match error {
-            RestoreError::NoRecord(_) => Self::not_found(error),
-            RestoreError::TooLate { .. } => Self::conflict(error),
+            RestoreError::NoRecord(_) => Self::not_found(&error),
+            RestoreError::TooLate { .. } => Self::conflict(&error),
         }
     }
 }
@@ -201,11 +201,14 @@ async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
 
 async fn apps(State(admin): State<Admin>) -> Json<AppList> {
     let (now, wall, registry) = (now(), wall_now(), &admin.env.shared.registry);
+    let (expired, swept): (Vec<_>, Vec<_>) =
+        registry.records().into_iter().partition(|record| record.app_id.is_some());
     Json(AppList {
         cleanup: registry.rules().cleanup.as_str().to_owned(),
         complaints: admin.status.complaints(),
         apps: registry.all().iter().map(|app| AppView::of(app, now, wall)).collect(),
-        records: registry.records().iter().rev().map(|r| RecordView::of(r, wall)).collect(),
+        expired: expired.iter().rev().map(|record| RecordView::of(record, wall)).collect(),
+        swept: swept.iter().rev().map(|record| RecordView::of(record, wall)).collect(),
     })
 }
 
@@ -217,7 +220,7 @@ async fn app(
     let (now, wall, registry) = (now(), wall_now(), &admin.env.shared.registry);
     let (app, gone) = (registry.app(&app_id), registry.gone(&app_id));
     if app.is_none() && gone.is_none() {
-        return Err(Refused::not_found(format!(
+        return Err(Refused::not_found(&format!(
             "application {app_id} is not registered, and is not among the last that expired"
         )));
     }
@@ -229,8 +232,8 @@ async fn app(
         executors: executors.map(|(id, executor)| ExecutorView::of((id, executor))).collect(),
         dirs: dirs.map(DirView::of).collect(),
         app: app.as_ref().map(|app| AppView::of(app, now, wall)),
-        ended_dirs: gone_dirs.map(RecordDirView::of).collect(),
-        ended: gone.as_ref().map(|record| RecordView::of(record, wall)),
+        expired_dirs: gone_dirs.map(RecordDirView::of).collect(),
+        expired: gone.as_ref().map(|record| RecordView::of(record, wall)),
     }))
 }
 
@@ -290,7 +293,7 @@ async fn expire(
     Json(Note { note }): Json<Note>,
 ) -> Result<Json<Done>, Refused> {
     let (now, registry) = (now(), &admin.env.shared.registry);
-    let expired = registry.expire(&AppId::from(id.as_str()), note, now)?;
+    let expired = registry.expire(&AppId::from(id.as_str()), note.as_deref(), now)?;
     let position = admin.env.journal.recorded();
     let dirs = expired.dirs.len();
     admin.cleaner.handle_expired([expired], now);
@@ -353,7 +356,11 @@ async fn remove_unowned(
 impl Admin {
     async fn sweep(&self, age: &Age, remove: bool) -> Result<Json<SweepView>, Refused> {
         let older_than = age.older_than_ms.map_or(self.sweeper.older_than, Duration::from_millis);
-        let swept = self.sweeper.sweep(older_than, remove).await.map_err(Refused::conflict)?;
+        let swept = self
+            .sweeper
+            .sweep(older_than, remove)
+            .await
+            .map_err(|error| Refused::conflict(&error))?;
         Ok(Json(SweepView::of(&swept, SystemTime::now())))
     }
 }

@@ -19,8 +19,10 @@ pub struct AppList {
     pub complaints: Vec<String>,
     /// Registered applications, by id.
     pub apps: Vec<AppView>,
-    /// Why others left, latest first, as far as remembered.
-    pub records: Vec<RecordView>,
+    /// Those that expired, or would have, latest first, as far as remembered.
+    pub expired: Vec<RecordView>,
+    /// Directories that nobody owned and that were removed, latest first, as far as remembered.
+    pub swept: Vec<RecordView>,
 }
 
 /// The answer of `/v1/apps/ID`: an application may be registered again after it expired.
@@ -34,10 +36,10 @@ pub struct AppDetail {
     pub executors: Vec<ExecutorView>,
     /// Its directories; empty when it is not registered.
     pub dirs: Vec<DirView>,
-    /// Its latest end, if that is still remembered.
-    pub ended: Option<RecordView>,
+    /// Its latest expiry, if that is still remembered.
+    pub expired: Option<RecordView>,
     /// What became of the directories that it had then.
-    pub ended_dirs: Vec<RecordDirView>,
+    pub expired_dirs: Vec<RecordDirView>,
 }
 
 /// One registered application.
@@ -120,9 +122,9 @@ pub struct RecordView {
     /// What the operator said.
     pub note: Option<String>,
     /// Since then.
-    pub ended_ms_ago: u64,
+    pub expired_ms_ago: u64,
     /// The same as a date, RFC 3339.
-    pub ended_at: String,
+    pub expired_at: String,
     /// How long its driver had been silent.
     pub silent_for_ms: Option<u64>,
     /// Its driver's own limit; nothing for never, or without a driver.
@@ -271,8 +273,8 @@ impl RecordView {
             reason: row.reason.clone(),
             report_only: row.report_only,
             note: row.note.clone(),
-            ended_ms_ago: wall.saturating_sub(row.at),
-            ended_at: rfc3339(row.at),
+            expired_ms_ago: wall.saturating_sub(row.at),
+            expired_at: rfc3339(row.at),
             silent_for_ms: row.silent_for_ms,
             heartbeat_timeout_ms: driver.and_then(|driver| driver.timeout_ms),
             driver_address: driver.and_then(|driver| driver.address.clone()),

@@ -514,14 +514,14 @@ impl AppRegistry {
         &self,
         app_id: &AppId,
         why: impl Fn(&App) -> Option<Reason>,
-        note: Option<String>,
+        note: Option<&str>,
         now: Instant,
     ) -> Option<Expired> {
         let mut expired = None;
         let removed = self.apps.remove_if(app_id, |_, app| {
             let Some(reason) = why(app) else { return false };
             // Within the entry, so that a heartbeat finds either the application or its record.
-            let record = self.record_of(app_id, app, reason, note.clone(), now);
+            let record = self.record_of(app_id, app, reason, note, now);
             expired = Some(self.expired(app, &record));
             let mut changes: Vec<Change> = app.removal(app_id);
             changes.extend(record.changes());
@@ -573,7 +573,7 @@ impl AppRegistry {
         app_id: &AppId,
         app: &App,
         reason: Reason,
-        note: Option<String>,
+        note: Option<&str>,
         now: Instant,
     ) -> Record {
         let id = lock(&self.records).next_id();
@@ -582,7 +582,7 @@ impl AppRegistry {
             app_id: Some(app_id.to_string()),
             reason: reason.as_str().to_owned(),
             report_only: false,
-            note,
+            note: note.map(ToOwned::to_owned),
             at: wall_now(),
             silent_for_ms: silent_for.map(|beat| millis(now.saturating_duration_since(beat))),
             app: app.row(),

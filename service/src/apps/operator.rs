@@ -104,7 +104,7 @@ impl AppRegistry {
     pub fn expire(
         &self,
         app_id: &AppId,
-        why: Option<String>,
+        why: Option<&str>,
         now: Instant,
     ) -> Result<Expired, ExpireError> {
         let operator = |app: &super::App| (!app.life.is_held()).then_some(Reason::Operator);

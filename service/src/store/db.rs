@@ -130,6 +130,7 @@ enum Read {
 }
 
 /// What is whole in a damaged file.
+#[derive(Default)]
 struct Salvaged {
     left: Left,
     past: Vec<PastDamage>,
@@ -217,12 +218,6 @@ impl Store {
             }
             Err(why) => Err(StoreError::Write { file: self.file.clone(), why }),
         }
-    }
-}
-
-impl Default for Salvaged {
-    fn default() -> Self {
-        Self { left: Left::default(), past: Vec::new(), rows: Sealed::new(), lost: 0 }
     }
 }
 
