@@ -86,7 +86,7 @@ async fn metrics_have_sparks_names_and_right_values() {
         assert_eq!(page.samples.get(series), Some(&value), "{series} of {page:#?}");
     }
     assert!(page.of_type("counter").iter().all(|name| !name.ends_with("_total")));
-    assert_eq!(page.of_type("histogram").len(), 2);
+    assert_eq!(page.of_type("histogram").len(), 3);
 }
 
 #[test]

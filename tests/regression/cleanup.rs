@@ -115,10 +115,11 @@ async fn c13_a_directory_of_a_live_application_stays() {
 
     let gone = wait_removed(&service, "first");
     assert_eq!((gone.dirs_kept, gone.dirs_removed), (1, 0));
-    assert_eq!(service.log_lines("a live one registered it too").len(), 1, "the conflict is told");
+    let told = service.log_lines("a live application registered it too");
+    assert_eq!(told.len(), 1, "the conflict is told");
     assert_served(&mut client, &second).await;
 
-    client.rpc(second.driver(seconds(1))).await.unwrap();
+    expire(&service, "second");
     assert_eq!(wait_removed(&service, "second").dirs_removed, 1);
     assert!(!first.local_dirs[0].exists());
 }
@@ -137,18 +138,18 @@ async fn c13_so_does_one_around_or_within_it() {
     client.rpc(inner.driver(HeartbeatTimeout::Never)).await.unwrap();
     wait_for("the outer application's expiry", || expired(&service, "outer"));
     wait_for("the conflict to be told", || {
-        service.log_lines("a directory of an expired app until").first().cloned()
+        service.log_lines("a live application registered a directory in it").first().cloned()
     });
     assert_served(&mut client, &inner).await;
 
     // Now the other way round: the inner one expires first.
     client.rpc(outer.registration()).await.unwrap();
     client.rpc(outer.driver(HeartbeatTimeout::Never)).await.unwrap();
-    client.rpc(inner.driver(seconds(1))).await.unwrap();
+    expire(&service, "inner");
     wait_for("the inner application's expiry", || expired(&service, "inner"));
     assert_served(&mut client, &outer).await;
 
-    client.rpc(outer.driver(seconds(1))).await.unwrap();
+    expire(&service, "outer");
     wait_for("everything to go", || (!outer.local_dirs[0].exists()).then_some(()));
 }
 
@@ -163,10 +164,10 @@ async fn c13_what_was_kept_for_a_directory_within_it_goes_with_that() {
     client.rpc(outer.driver(seconds(1))).await.unwrap();
     client.rpc(inner.driver(HeartbeatTimeout::Never)).await.unwrap();
     wait_for("the conflict to be told", || {
-        service.log_lines("a directory of an expired app until").first().cloned()
+        service.log_lines("a live application registered a directory in it").first().cloned()
     });
     assert!(inner.local_dirs[0].exists());
-    client.rpc(inner.driver(seconds(1))).await.unwrap();
+    expire(&service, "inner");
     wait_for("both to go", || (!outer.local_dirs[0].exists()).then_some(()));
 }
 

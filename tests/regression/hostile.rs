@@ -126,8 +126,7 @@ async fn c43_a_name_from_a_peer_forges_no_line_of_the_log() {
     let unknown = FixtureExecutor { app_id: format!("{forged}2").into(), ..executor.clone() };
     client.rpc(unknown.heartbeat()).await.unwrap();
     client.rpc(executor.driver(seconds(1))).await.unwrap();
-    client.rpc(executor.driver(HeartbeatTimeout::Never)).await.unwrap();
-    client.rpc(executor.driver(seconds(1))).await.unwrap();
+    client.rpc(executor.driver(seconds(2))).await.unwrap();
     wait_for("the removal", || (!executor.local_dirs[0].exists()).then_some(()));
     client.one_way(executor.heartbeat()).await;
     wait_for("the end of it", || service.log_lines("All directories of the").first().cloned());

@@ -106,6 +106,12 @@ fn wait_removed(service: &ServiceProcess, id: &str) -> RecordView {
     })
 }
 
+/// Expires an application as an operator does.
+fn expire(service: &ServiceProcess, id: &str) {
+    let (status, body) = service.admin_post(&format!("/v1/apps/{id}/expire"), "{}");
+    assert_eq!(status, 200, "{body}");
+}
+
 /// Registers a driver that never beats, and waits until it has expired: proof that the cleaner has
 /// looked at everybody, at least `timeout` after this was called.
 async fn canary_expires(service: &ServiceProcess, name: &str, timeout: HeartbeatTimeout) {

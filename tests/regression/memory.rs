@@ -191,7 +191,8 @@ async fn c28_spark_30246_streams_of_an_expired_application_go() {
 #[tokio::test]
 async fn c28_streams_go_however_many_applications_expire_at_once() {
     const APPS: usize = 3000;
-    let service = command().start();
+    // Open streams would keep their applications for a while.
+    let service = command().conf("shuffled.cleanup.maxDeferral", "0").start();
     let mut client = RawClient::connect(service.shuffle).await;
     let executors: Vec<_> = (0..APPS)
         .map(|n| FixtureExecutor {

@@ -17,6 +17,7 @@ mod measure;
 mod open;
 mod remove;
 mod tombstone;
+mod walk;
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -37,6 +38,7 @@ pub use self::measure::{MeasureLimits, Measured};
 pub use self::open::OpenError;
 pub use self::remove::{RemoveError, Removed};
 pub use self::tombstone::{EntombError, Entombed, ExhumeError, Probe, Tombstone};
+pub use self::walk::MAX_CHILDREN;
 
 /// How a directory's name begins if it is a block manager's: Spark's executors make their local
 /// dirs as `blockmgr-<uuid>`.
@@ -361,6 +363,12 @@ impl LocalDir {
 
     fn root_fd(&self) -> BorrowedFd<'_> {
         self.root.fd.as_fd()
+    }
+
+    /// The last component of the path.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.parent_and_name().1
     }
 
     /// The directory above, relative to the root (`None` for the root itself), and the name in it.

@@ -175,6 +175,12 @@ pub(super) fn open_dir(
     strategy.open(parent, name, FOR_LISTING).map_err(|e| at.error(e))
 }
 
+/// Opens a root, of which there is only a place to walk from, for listing.
+pub(super) fn reopen_for_listing(root: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, OpenError> {
+    retry_on_intr(|| openat(root, ".", FOR_LISTING, Mode::empty()))
+        .map_err(|e| OpenError::Io { path: path.to_owned(), source: e.into() })
+}
+
 /// Opens `dir` itself, which is `name` in `parent`: a place to look at, which needs no permission on it.
 pub(super) fn open_place(
     strategy: Strategy,

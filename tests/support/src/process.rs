@@ -21,6 +21,8 @@ pub struct ServiceProcess {
     /// Its admin HTTP.
     pub admin: SocketAddr,
     work: TempDir,
+    /// How it was started, for starting it again.
+    command: Box<Command>,
 }
 
 /// How to start one.
@@ -50,6 +52,13 @@ impl ServiceCommand {
     pub fn conf(mut self, key: &str, value: &str) -> Self {
         self.command.arg("--conf").arg(format!("{key}={value}"));
         self
+    }
+
+    /// With a state directory of its own.
+    #[must_use]
+    pub fn durable(self) -> Self {
+        let state = self.work.path().join("state");
+        self.conf("shuffled.state.dir", state.to_str().expect("temporary paths are UTF-8"))
     }
 
     /// Run under a limit on open files.
@@ -98,27 +107,32 @@ impl ServiceCommand {
     /// Starts it and waits until it says that it is ready.
     #[must_use]
     pub fn start(mut self) -> ServiceProcess {
-        let log = File::create(self.work.path().join("log")).expect("a log file");
-        let mut child = self
-            .command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("the binary starts");
-        let stdout = child.stdout.take().expect("it is piped");
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).expect("standard output is text");
-        let address = |name: &str| -> Option<SocketAddr> {
-            line.split_whitespace().find_map(|word| word.strip_prefix(name)?.parse().ok())
-        };
-        let (Some(shuffle), Some(admin)) = (address("shuffle="), address("admin=")) else {
-            let _ = child.kill();
-            let log = fs::read_to_string(self.work.path().join("log")).unwrap_or_default();
-            panic!("the service did not start: {line:?}\n{log}");
-        };
-        ServiceProcess { child, shuffle, admin, work: self.work }
+        let (child, shuffle, admin) = spawn(&mut self.command, self.work.path());
+        ServiceProcess { child, shuffle, admin, work: self.work, command: Box::new(self.command) }
     }
+}
+
+fn spawn(command: &mut Command, work: &Path) -> (Child, SocketAddr, SocketAddr) {
+    let log = File::options().create(true).append(true).open(work.join("log"));
+    let log = log.expect("a log file");
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .expect("the binary starts");
+    let stdout = child.stdout.take().expect("it is piped");
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).expect("standard output is text");
+    let address = |name: &str| -> Option<SocketAddr> {
+        line.split_whitespace().find_map(|word| word.strip_prefix(name)?.parse().ok())
+    };
+    let (Some(shuffle), Some(admin)) = (address("shuffle="), address("admin=")) else {
+        let _ = child.kill();
+        let log = fs::read_to_string(work.join("log")).unwrap_or_default();
+        panic!("the service did not start: {line:?}\n{log}");
+    };
+    (child, shuffle, admin)
 }
 
 impl ServiceProcess {
@@ -126,6 +140,30 @@ impl ServiceProcess {
     #[must_use]
     pub fn root(&self) -> PathBuf {
         self.work.path().join("disk")
+    }
+
+    /// Where its state survives a restart, if it was started with [`ServiceCommand::durable`].
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.work.path().join("state")
+    }
+
+    /// Kills it with SIGKILL, and starts it again as it was, on other ports. The log goes on.
+    pub fn kill_and_restart(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+    }
+
+    /// Starts it again as it was, on other ports, after its end. The log goes on.
+    pub fn start_again(&mut self) {
+        let (child, shuffle, admin) = spawn(&mut self.command, self.work.path());
+        (self.child, self.shuffle, self.admin) = (child, shuffle, admin);
     }
 
     /// Its process id.
@@ -150,6 +188,12 @@ impl ServiceProcess {
     #[must_use]
     pub fn admin_get(&self, path: &str) -> String {
         http_get(self.admin, path).1
+    }
+
+    /// Posts JSON to a path of its admin HTTP; status and body.
+    #[must_use]
+    pub fn admin_post(&self, path: &str, body: &str) -> (u16, String) {
+        http(self.admin, "POST", path, body)
     }
 
     /// The value of a series on its `/metrics`, labels and all; 0 when there is none yet.
@@ -203,10 +247,19 @@ impl Drop for ServiceProcess {
 /// Status and body at `path` of an HTTP server.
 #[must_use]
 pub fn http_get(server: SocketAddr, path: &str) -> (u16, String) {
+    http(server, "GET", path, "")
+}
+
+fn http(server: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut socket = TcpStream::connect(server).expect("the server listens");
     socket.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n")
-        .expect("the server takes a request");
+    write!(
+        socket,
+        "{method} {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("the server takes a request");
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("the server answers with text");
     let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer has a head");
