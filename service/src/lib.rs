@@ -22,6 +22,8 @@ pub mod removal;
 pub mod send;
 pub mod server;
 pub mod session;
+#[cfg(test)]
+mod sim;
 pub mod state;
 pub mod store;
 pub mod streams;

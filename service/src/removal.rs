@@ -84,6 +84,8 @@ pub struct Removal {
     expected: Option<Identity>,
     in_place: bool,
     state: DirState,
+    /// A crash may have come between the renaming and the row that says so.
+    may_be_renamed: bool,
     not_before: Instant,
     retry: Duration,
     phase: Phase,
@@ -111,6 +113,7 @@ impl Removal {
             expected: row.dir.identity,
             in_place: row.in_place,
             state: row.state,
+            may_be_renamed: true,
             not_before,
             retry: RETRY_FIRST,
             phase: Phase::Start,
@@ -143,6 +146,7 @@ impl Removal {
                     return Action::Sync;
                 }
                 Phase::Pending => match registry.claim(&self.dir) {
+                    Some(_) if self.may_be_renamed => return Action::Exhume,
                     Some(Claim::Whole) => self.keep(registry, CLAIMED.to_owned()),
                     Some(Claim::Part) => self.fail(registry, now, CLAIMED_IN_PART.to_owned()),
                     None if self.in_place => return Action::Measure { in_place: true },
@@ -218,7 +222,10 @@ impl Removal {
                 });
                 self.phase = Phase::Decided;
             }
-            Err(ExhumeError::NotFound { .. }) => self.keep(registry, CLAIMED.to_owned()),
+            Err(ExhumeError::NotFound { .. }) => {
+                self.may_be_renamed = false;
+                self.phase = Phase::Pending;
+            }
             Err(error) => self.fail(registry, now, error.to_string()),
         }
     }

@@ -156,7 +156,8 @@ async fn c27_spark_26418_streams_that_nobody_reads_are_bounded() {
 /// The application expires while its streams are open and a chunk of it is under way.
 #[tokio::test]
 async fn c28_spark_30246_streams_of_an_expired_application_go() {
-    let service = command().start();
+    // Open streams would keep their application for a while.
+    let service = command().conf("shuffled.cleanup.maxDeferral", "0").start();
     let mut client = RawClient::connect(service.shuffle).await;
     let dying = registered(&service, &mut client, "dying", "1").await;
     let living = registered(&service, &mut client, "living", "1").await;
