@@ -5,10 +5,12 @@
 //! tests beside the code, with the time in the test's hand; these here show the whole.
 
 mod cleanup;
+mod durable;
 mod hold;
 mod hostile;
 mod liveness;
 mod memory;
+mod operator;
 mod protocol;
 mod transfer;
 

@@ -160,6 +160,12 @@ impl ServiceProcess {
         self.child.wait().expect("it is our child");
     }
 
+    /// Asks it to stop and waits for its end, to be started again.
+    pub fn stop_and_keep(&mut self) {
+        self.ask_to_stop();
+        self.child.wait().expect("it is our child");
+    }
+
     /// Starts it again as it was, on other ports, after its end. The log goes on.
     pub fn start_again(&mut self) {
         let (child, shuffle, admin) = spawn(&mut self.command, self.work.path());
