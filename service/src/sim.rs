@@ -239,13 +239,13 @@ impl World {
         let (app, exec) = (self.app(), self.rng.u32(..3).to_string());
         let paths: BTreeSet<&str> =
             (0..self.rng.usize(1..3)).map(|_| DIRS[self.rng.usize(..DIRS.len())]).collect();
-        let mut versions = BTreeMap::new();
         for path in &paths {
             if !self.disk.contains_key(*path) && self.rng.bool() && !self.is_tombstoned(path) {
                 self.create(path);
             }
-            versions.insert((*path).to_owned(), self.to_be_had(path));
         }
+        let versions: BTreeMap<String, Option<u64>> =
+            paths.iter().map(|path| ((*path).to_owned(), self.to_be_had(path))).collect();
         let dirs = paths.iter().map(|path| self.dir(path)).collect();
         let executor = Executor::new(dirs, 64, "sort".to_owned());
         let registered =
@@ -424,6 +424,7 @@ impl World {
             Action::Sync => running.waits_for = Some(self.journal.recorded()),
             Action::Entomb(expected) => {
                 let result = match self.disk.get(&path).copied() {
+                    _ if self.disk.contains_key(&tombstone) => Ok(Entombed::Done),
                     None => Ok(Entombed::WasGone),
                     Some(tree) if expected.is_some_and(|is| is != tree.identity()) => {
                         Err(EntombError::NotTheSame { path: path.clone() })
@@ -713,10 +714,14 @@ impl World {
     /// Somebody else removes a directory, and the service finds out.
     fn vanish(&mut self) {
         let path = DIRS[self.rng.usize(..DIRS.len())];
-        if self.rng.bool() && self.disk.remove(path).is_some() {
+        if self.rng.bool() && self.disk.contains_key(path) {
             self.note(&format!("{path} vanishes"));
-            for model in self.models.values_mut() {
-                model.dirs.entry(path.to_owned()).and_modify(|version| *version = None);
+            let goes = |other: &str| other == path || other.starts_with(&format!("{path}/"));
+            self.disk.retain(|other, _| !goes(other));
+            for (dir, version) in self.models.values_mut().flat_map(|model| &mut model.dirs) {
+                if goes(dir) {
+                    *version = None;
+                }
             }
         }
         for (app_id, dirs) in self.registry.without_driver() {

@@ -14,6 +14,7 @@ Further keys of the argument:
     rdd     also blocks of a persisted RDD, and their removal through the service (default false)
     remove  also the removal of shuffles through the service (default false; wants "idle")
     control read again at the end, when the service must be gone (default false)
+    once    no stage may be tried twice, since nothing that was written may be lost (default false)
     size    rows (default 120000)
     conf    more configuration of the application
 
@@ -234,6 +235,12 @@ class Application:
         stages = [every.apply(i) for i in range(every.size())]
         return {s.stageId(): Reads(s) for s in stages if s.status().toString() == "COMPLETE"}
 
+    def stages_tried_twice(self):
+        """The stages of which Spark ran more than one attempt: something that they read was lost."""
+        tracker = self.sc.statusTracker()
+        known = (tracker.getStageInfo(stage) for stage in range(1000))
+        return [info.stageId for info in known if info and info.currentAttemptId > 0]
+
     def measured(self, action):
         """The result of an action, what its first stage read, and what all of its stages read."""
         before = self.stages()
@@ -408,6 +415,8 @@ def run(job, cluster, app, pause):
         except Exception as e:
             traceback.print_exc()
             checks["failure without a service"] = "FetchFailed" in str(e)
+    if job.get("once"):
+        checks["no stage tried twice"] = not app.stages_tried_twice()
     return {"checks": checks, "before_swap": vars(before),
             "after_swap": vars(after), "rdd_bytes": rdd_bytes,
             "batched_blocks": wide_reads.remote_blocks, "single_blocks": single_reads.remote_blocks}

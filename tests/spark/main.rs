@@ -76,6 +76,45 @@ fn run_application(version: &str, job: Value) {
     }
 }
 
+/// The service dies in the middle of a job, with the writers gone and blocks on their way, and is started
+/// again: nothing that was written is lost, so no stage is tried twice.
+#[test]
+fn spark_27736_a_job_goes_on_over_a_restart_of_the_service() {
+    let mut service = Service::start(SPARK_3, &[]);
+    let dir = service.root().join("cluster");
+    fs::create_dir(&dir).expect("the test's own directory can be written");
+    let job = json!({"swap": "kill", "once": true});
+    let mut application = Spark::locate(SPARK_3).application(service.shuffle(), &dir, job);
+    application.wait_for("swapped");
+    service.kill_and_restart();
+    application.go_on();
+    wait_for("the first blocks to be sent", || {
+        service.sent().is_none_or(|sent| sent.blocks > 0.0).then_some(())
+    });
+    service.kill_and_restart();
+    application.wait_for("read");
+    application.go_on();
+    let result = application.result();
+    println!("{result}");
+    assert_eq!(result.wrong(), [""; 0], "{result}");
+}
+
+/// What the same does to Spark's own service, for comparison: it has forgotten every executor.
+#[test]
+fn spark_27736_sparks_own_service_forgets_what_was_written() {
+    let mut service = Service::of_sparks();
+    let dir = service.root().join("cluster");
+    fs::create_dir(&dir).expect("the test's own directory can be written");
+    let job = json!({"swap": "kill", "once": true});
+    let mut application = Spark::locate(SPARK_3).application(service.shuffle(), &dir, job);
+    application.wait_for("swapped");
+    service.kill_and_restart();
+    application.go_on();
+    let result = application.finish();
+    println!("{result}");
+    assert!(!result.went_well(), "{result}");
+}
+
 /// As Spark 2.4: OpenBlocks with names.
 #[test]
 fn spark_3_executor_with_the_old_fetch_protocol() {

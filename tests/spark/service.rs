@@ -21,6 +21,9 @@ pub(crate) struct Sent {
     pub(crate) bytes: f64,
 }
 
+/// It also serves blocks of RDDs.
+const RDD: &[(&str, &str)] = &[("spark.shuffle.service.fetch.rdd.enabled", "true")];
+
 impl Service {
     pub(crate) fn start(version: &str, conf: &[(&str, &str)]) -> Self {
         match std::env::var("SHUFFLED_TEST_ORACLE").as_deref() {
@@ -30,7 +33,7 @@ impl Service {
             }
             Ok(other) => panic!("SHUFFLED_TEST_ORACLE may be jvm, not {other}"),
             Err(_) => {
-                let command = ServiceCommand::new(env!("CARGO_BIN_EXE_shuffled"));
+                let command = ServiceCommand::new(env!("CARGO_BIN_EXE_shuffled")).durable();
                 let command =
                     conf.iter().fold(command, |command, (key, value)| command.conf(key, value));
                 Self::Ours(command.start())
@@ -51,6 +54,19 @@ impl Service {
             Self::Ours(service) => service.root(),
             Self::Jvm(service) => service.root(),
         }
+    }
+
+    /// Kills it with SIGKILL and starts it again, on the same port and with the same directories.
+    pub(crate) fn kill_and_restart(&mut self) {
+        match self {
+            Self::Ours(service) => service.kill_and_restart(),
+            Self::Jvm(service) => service.kill_and_restart(SPARK_3, Kind::Mesos, RDD),
+        }
+    }
+
+    /// Spark's own service for Mesos.
+    pub(crate) fn of_sparks() -> Self {
+        Self::Jvm(JvmService::start(SPARK_3, Kind::Mesos, RDD))
     }
 
     /// Kills it, and leaves its directories.

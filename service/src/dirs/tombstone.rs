@@ -54,7 +54,7 @@ impl fmt::Display for Tombstone {
 /// What came of giving a directory its tombstone's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entombed {
-    /// It has it.
+    /// It has it, from now on or from before.
     Done,
     /// There was no directory. It may have been renamed earlier.
     WasGone,
@@ -148,18 +148,22 @@ pub(super) fn entomb(
     expected: Option<Identity>,
 ) -> Result<Entombed, EntombError> {
     let (parent, name) = dir.parent_and_name();
-    let opened = open_parent(strategy, dir, parent).and_then(|parent| {
-        let at = parent.as_ref().map_or(dir.root_fd(), AsFd::as_fd);
-        let place = open_place(strategy, dir, at, name)?;
-        Ok((parent, place))
-    });
-    let (parent, place) = match opened {
-        Ok(opened) => opened,
+    let path = || dir.path().to_owned();
+    let parent = match open_parent(strategy, dir, parent) {
+        Ok(parent) => parent,
         Err(OpenError::NotFound { .. }) => return Ok(Entombed::WasGone),
         Err(error) => return Err(error.into()),
     };
     let at = parent.as_ref().map_or(dir.root_fd(), AsFd::as_fd);
-    let path = || dir.path().to_owned();
+    // Before a crash, perhaps. What has the directory's path now is another one.
+    if statat(at, tombstone.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Ok(Entombed::Done);
+    }
+    let place = match open_place(strategy, dir, at, name) {
+        Ok(place) => place,
+        Err(OpenError::NotFound { .. }) => return Ok(Entombed::WasGone),
+        Err(error) => return Err(error.into()),
+    };
     let is = identity(&stat(place.as_fd(), dir)?);
     if expected.is_some_and(|expected| expected != is) {
         return Err(EntombError::NotTheSame { path: path() });

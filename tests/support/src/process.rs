@@ -39,12 +39,13 @@ impl ServiceCommand {
         let work = TempDir::with_prefix("shuffled-test-").expect("a temporary directory");
         fs::create_dir(work.path().join("disk")).expect("the temporary directory can be written");
         let mut command = Command::new(binary.as_ref());
-        command
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
-            .env_remove("RUST_LOG");
+        command.arg("serve").env_remove("RUST_LOG");
         let this = Self { command, work };
         let root = this.root();
-        this.conf("shuffled.local.dirs", root.to_str().expect("temporary paths are UTF-8"))
+        // A flag is over them, for starting it again where it was.
+        this.conf("shuffled.listen", "127.0.0.1:0")
+            .conf("shuffled.admin.listen", "127.0.0.1:0")
+            .conf("shuffled.local.dirs", root.to_str().expect("temporary paths are UTF-8"))
     }
 
     /// One more `--conf key=value`.
@@ -148,7 +149,7 @@ impl ServiceProcess {
         self.work.path().join("state")
     }
 
-    /// Kills it with SIGKILL, and starts it again as it was, on other ports. The log goes on.
+    /// Kills it with SIGKILL, and starts it again as it was, on the same ports. The log goes on.
     pub fn kill_and_restart(&mut self) {
         self.kill();
         self.start_again();
@@ -166,8 +167,12 @@ impl ServiceProcess {
         self.child.wait().expect("it is our child");
     }
 
-    /// Starts it again as it was, on other ports, after its end. The log goes on.
+    /// Starts it again as it was, on the same ports, after its end. The log goes on.
     pub fn start_again(&mut self) {
+        if !self.command.get_args().any(|arg| arg == "--listen") {
+            let (listen, admin) = (self.shuffle.to_string(), self.admin.to_string());
+            self.command.args(["--listen", &listen, "--admin", &admin]);
+        }
         let (child, shuffle, admin) = spawn(&mut self.command, self.work.path());
         (self.child, self.shuffle, self.admin) = (child, shuffle, admin);
     }

@@ -210,6 +210,21 @@ impl Application {
     }
 }
 
+impl Application {
+    /// Waits for its end, whatever it pauses for.
+    #[must_use]
+    pub fn finish(&mut self) -> JobResult {
+        loop {
+            let line = self.program.next();
+            if line["event"] == "result" {
+                self.program.wait();
+                return JobResult(line);
+            }
+            self.go_on();
+        }
+    }
+}
+
 /// How an application ended.
 #[derive(Debug)]
 pub struct JobResult(Value);
@@ -231,6 +246,12 @@ impl JobResult {
         let checks = checks.unwrap_or_else(|| panic!("the job failed: {self}"));
         assert!(!checks.is_empty(), "{self}");
         checks.iter().filter(|(_, ok)| **ok != true).map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Whether it came to its end, with all checks as they must be.
+    #[must_use]
+    pub fn went_well(&self) -> bool {
+        self.0["checks"].is_object() && self.wrong().is_empty()
     }
 
     /// A figure, such as `/after_swap/remote_bytes`.
@@ -285,10 +306,25 @@ impl JvmService {
         panic!("{STARTS} Mesos services in a row had no cleaner");
     }
 
+    /// Kills it with SIGKILL and starts another one in its place: with its directories, and on its port.
+    pub fn kill_and_restart(&mut self, version: &str, kind: Kind, conf: &[(&str, &str)]) {
+        self.child.kill().expect("it is our child");
+        self.child.wait().expect("it is our child");
+        let port = self.shuffle.port().to_string();
+        let conf: Vec<_> =
+            conf.iter().copied().chain([("spark.shuffle.service.port", port.as_str())]).collect();
+        (self.child, self.shuffle) =
+            Self::spawn(&Spark::locate(version), kind, &conf, self.work.path());
+    }
+
     fn start_once(spark: &Spark, kind: Kind, conf: &[(&str, &str)]) -> Self {
         let work = TempDir::with_prefix("jvm-service-").expect("a temporary directory");
-        let root = work.path().join("disk");
-        fs::create_dir(&root).expect("the temporary directory can be written");
+        fs::create_dir(work.path().join("disk")).expect("the temporary directory can be written");
+        let (child, shuffle) = Self::spawn(spark, kind, conf, work.path());
+        Self { child, shuffle, work }
+    }
+
+    fn spawn(spark: &Spark, kind: Kind, conf: &[(&str, &str)], work: &Path) -> (Child, SocketAddr) {
         let defaults = [
             ("spark.shuffle.service.enabled", "true"),
             ("spark.shuffle.service.port", "0"),
@@ -298,25 +334,23 @@ impl JvmService {
         for (key, value) in defaults.iter().chain(conf) {
             command.arg(format!("-D{key}={value}")); // the last one counts
         }
-        let child = command
+        let log = work.join("log");
+        let mut child = command
             .arg(kind.class())
-            .env("SPARK_LOCAL_DIRS", &root)
+            .env("SPARK_LOCAL_DIRS", work.join("disk"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::create(work.path().join("log")).expect("a log file"))
+            .stderr(File::create(&log).expect("a log file"))
             .spawn()
             .expect("java starts");
-        let shuffle = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut service = Self { child, shuffle, work };
-        let port = wait_for("the JVM service to listen", || {
-            let ended = service.child.try_wait().expect("it is our child");
+        let port: u16 = wait_for("the JVM service to listen", || {
+            let ended = child.try_wait().expect("it is our child");
             assert!(ended.is_none(), "the JVM service ended: {ended:?}");
-            let log = service.log();
+            let log = fs::read_to_string(&log).expect("the log is text");
             let (_, said) = log.split_once("Shuffle server started on ")?;
             said.split_once('\n')?.0.trim_end().rsplit(' ').next()?.parse().ok()
         });
-        service.shuffle.set_port(port);
-        service
+        (child, (Ipv4Addr::LOCALHOST, port).into())
     }
 
     /// A directory of its own. In 4.x it takes no executor that has directories elsewhere.
