@@ -156,7 +156,9 @@ pub(super) fn entomb(
     };
     let at = parent.as_ref().map_or(dir.root_fd(), AsFd::as_fd);
     // Before a crash, perhaps. What has the directory's path now is another one.
-    if statat(at, tombstone.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+    if let Ok(stat) = statx(at, tombstone.as_str(), AtFlags::SYMLINK_NOFOLLOW, WANTED)
+        && expected.is_none_or(|expected| expected == identity(&stat))
+    {
         return Ok(Entombed::Done);
     }
     let place = match open_place(strategy, dir, at, name) {
