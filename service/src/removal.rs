@@ -149,6 +149,9 @@ impl Removal {
                     Some(_) if self.may_be_renamed => return Action::Exhume,
                     Some(Claim::Whole) => self.keep(registry, CLAIMED.to_owned()),
                     Some(Claim::Part) => self.fail(registry, now, CLAIMED_IN_PART.to_owned()),
+                    None if registry.has_removal_in(&self.dir) => {
+                        self.fail(registry, now, REMOVAL_WITHIN.to_owned());
+                    }
                     None if self.in_place => return Action::Measure { in_place: true },
                     None => return Action::Entomb(self.expected),
                 },
@@ -211,6 +214,12 @@ impl Removal {
         now: Instant,
     ) {
         match result {
+            Ok(()) if registry.claim(&self.dir) == Some(Claim::Part) => {
+                // It was in the way of a live directory in it, and still belongs to nobody itself.
+                self.may_be_renamed = false;
+                self.set(registry, DirState::Pending);
+                self.phase = Phase::Pending;
+            }
             Ok(()) => {
                 self.set(registry, DirState::Restored);
                 self.phase = Phase::Done(Outcome::Restored);
@@ -296,4 +305,5 @@ impl Removal {
 }
 
 const CLAIMED: &str = "a live application registered it too";
+const REMOVAL_WITHIN: &str = "a directory in it is still being removed";
 const CLAIMED_IN_PART: &str = "a live application registered a directory in it";

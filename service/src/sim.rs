@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use shuffle_protocol::{AppId, ExecId, HeartbeatTimeout};
 
-use crate::apps::{AppRegistry, Beat, DirFacts, Executor, Left, Pin};
+use crate::apps::{AppRegistry, Beat, Claim, DirFacts, Executor, Left, Pin};
 use crate::dirs::{
     EntombError, Entombed, ExhumeError, LocalDir, LocalRoots, Measured, RemoveError, Removed,
 };
@@ -756,6 +756,12 @@ impl World {
         }
     }
 
+    /// Whether a removal waits for what lives, or goes itself, in its directory.
+    fn waits(&self, running: &Running) -> bool {
+        let dir = running.removal.dir();
+        self.registry.claim(dir) == Some(Claim::Part) || self.registry.has_removal_in(dir)
+    }
+
     /// Nothing happens any more but what has to: everything that was to go is gone, everything that is
     /// registered is there.
     fn settle(&mut self) {
@@ -774,10 +780,7 @@ impl World {
                     self.advance(at);
                 }
             });
-            let claimed = |running: &Running| {
-                self.registry.claim(running.removal.dir()) == Some(crate::apps::Claim::Part)
-            };
-            if self.running.iter().all(claimed) {
+            if self.running.iter().all(|running| self.waits(running)) {
                 break;
             }
         }
@@ -785,8 +788,7 @@ impl World {
             .running
             .iter()
             .map(|running| {
-                let claim = self.registry.claim(running.removal.dir());
-                assert!(claim.is_some(), "{:?} does not end", running.removal);
+                assert!(self.waits(running), "{:?} does not end", running.removal);
                 beside(running.removal.dir().path(), running.removal.tombstone().as_str())
             })
             .collect();

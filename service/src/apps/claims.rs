@@ -21,6 +21,8 @@ pub(super) struct Claims {
     owners: BTreeMap<PathBuf, BTreeSet<Generation>>,
     /// Directories that a removal has renamed; a registration that names one is told from others.
     tombstoned: BTreeSet<PathBuf>,
+    /// Directories that removals are not done with, and of how many each.
+    going: BTreeMap<PathBuf, usize>,
 }
 
 impl Claims {
@@ -56,8 +58,28 @@ impl Claims {
         }
     }
 
+    pub(super) fn add_removal(&mut self, dir: &Path) {
+        *self.going.entry(dir.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn end_removal(&mut self, dir: &Path) {
+        if let Some(removals) = self.going.get_mut(dir) {
+            *removals -= 1;
+            if *removals == 0 {
+                self.going.remove(dir);
+            }
+        }
+    }
+
+    /// Whether a directory in `dir` is on its way out, under another name perhaps: renaming `dir` would
+    /// take it out of its removal's sight.
+    pub(super) fn has_removal_in(&self, dir: &Path) -> bool {
+        let below = (Bound::Excluded(dir), Bound::Unbounded);
+        self.going.range::<Path, _>(below).next().is_some_and(|(next, _)| next.starts_with(dir))
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.owners.is_empty() && self.tombstoned.is_empty()
+        self.owners.is_empty() && self.tombstoned.is_empty() && self.going.is_empty()
     }
 }

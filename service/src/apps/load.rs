@@ -174,6 +174,7 @@ impl AppRegistry {
             }
             of.push(RecordedDir { dir, row });
         }
+        let mut claims = lock(&self.claims);
         let mut records = lock(&self.records);
         let mut removals = 0;
         for (id, row) in rows {
@@ -184,18 +185,14 @@ impl AppRegistry {
             let app_id = row.app_id.as_deref().map(AppId::from);
             let record = Record::new(id, app_id, reason, row, of.remove(&id).unwrap_or_default());
             removals += usize::from(!record.is_final());
+            record.going().for_each(|path| claims.add_removal(path));
+            for RecordedDir { row, .. } in &record.dirs {
+                if matches!(row.state, DirState::Tombstoned | DirState::Unlinking) {
+                    claims.set_tombstoned(Path::new(&row.path), true);
+                }
+            }
             changes.extend(records.insert(record));
         }
-        // Lock order: claims before records.
-        let renamed: Vec<String> = records
-            .iter()
-            .flat_map(|record| &record.dirs)
-            .filter(|dir| matches!(dir.row.state, DirState::Tombstoned | DirState::Unlinking))
-            .map(|dir| dir.row.path.clone())
-            .collect();
-        drop(records);
-        let mut claims = lock(&self.claims);
-        renamed.iter().for_each(|path| claims.set_tombstoned(Path::new(path), true));
         removals
     }
 }

@@ -523,11 +523,7 @@ impl AppRegistry {
             // Within the entry, so that a heartbeat finds either the application or its record.
             let record = self.record_of(app_id, app, reason, note, now);
             expired = Some(self.expired(app, &record));
-            let mut changes: Vec<Change> = app.removal(app_id);
-            changes.extend(record.changes());
-            let mut records = lock(&self.records);
-            changes.extend(records.insert(record));
-            self.journal.record(changes);
+            self.add_record(record, app.removal(app_id));
             true
         });
         if let Some((_, app)) = removed {
@@ -549,11 +545,18 @@ impl AppRegistry {
         let mut record = self.record_of(app_id, &app, reason, None, now);
         record.row.report_only = true;
         let expired = self.expired(&app, &record);
-        let mut changes: Vec<Change> = record.changes().collect();
+        self.add_record(record, Vec::new());
+        Some(expired)
+    }
+
+    /// Adds a record and journals it, with what else belongs to it.
+    fn add_record(&self, record: Record, mut changes: Vec<Change>) {
+        let mut claims = lock(&self.claims);
         let mut records = lock(&self.records);
+        changes.extend(record.changes());
+        record.going().for_each(|path| claims.add_removal(path));
         changes.extend(records.insert(record));
         self.journal.record(changes);
-        Some(expired)
     }
 
     fn expired(&self, app: &App, record: &Record) -> Expired {
@@ -599,8 +602,7 @@ impl AppRegistry {
 
     /// Records that a directory which nobody owns is to be removed.
     pub fn record_sweep(&self, dir: LocalDir, identity: Option<Identity>) -> RecordId {
-        let mut records = lock(&self.records);
-        let id = records.next_id();
+        let id = lock(&self.records).next_id();
         let row = RecordRow {
             app_id: None,
             reason: Reason::Sweep.as_str().to_owned(),
@@ -613,9 +615,7 @@ impl AppRegistry {
         };
         let record =
             Record::new(id, None, Reason::Sweep, row, recorded_dirs(id, [(dir, identity)]));
-        let mut changes: Vec<Change> = record.changes().collect();
-        changes.extend(records.insert(record));
-        self.journal.record(changes);
+        self.add_record(record, Vec::new());
         id
     }
 
@@ -672,6 +672,12 @@ impl AppRegistry {
     #[must_use]
     pub fn claim(&self, dir: &LocalDir) -> Option<Claim> {
         lock(&self.claims).claim(Path::new(dir.path()))
+    }
+
+    /// Whether the removal of a directory in `dir` is not done.
+    #[must_use]
+    pub fn has_removal_in(&self, dir: &LocalDir) -> bool {
+        lock(&self.claims).has_removal_in(Path::new(dir.path()))
     }
 
     /// Asks for the [`claim`](Self::claim) on `dir` again and again, which costs next to nothing while
@@ -740,12 +746,17 @@ impl AppRegistry {
     ) -> Position {
         let mut now = None;
         let changes = records.update(id, index, |row| {
+            let was_final = row.state.is_final();
             change(row);
             let renamed = matches!(row.state, DirState::Tombstoned | DirState::Unlinking);
-            now = Some((row.path.clone(), renamed));
+            now = Some((row.path.clone(), renamed, !was_final && row.state.is_final()));
         });
-        if let Some((path, renamed)) = now {
-            claims.set_tombstoned(Path::new(&path), renamed);
+        if let Some((path, renamed, ended)) = now {
+            let path = Path::new(&path);
+            claims.set_tombstoned(path, renamed);
+            if ended {
+                claims.end_removal(path);
+            }
         }
         self.journal.record(changes)
     }

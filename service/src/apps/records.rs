@@ -1,6 +1,7 @@
 //! What left the registry, why, and what becomes of its directories.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::Path;
 
 use shuffle_protocol::AppId;
 
@@ -96,6 +97,13 @@ impl Record {
             }
         }
         sum
+    }
+
+    /// The paths of those directories that are not done with.
+    pub(super) fn going(&self) -> impl Iterator<Item = &Path> {
+        let going =
+            self.dirs.iter().filter(|dir| !self.row.report_only && !dir.row.state.is_final());
+        going.map(|dir| Path::new(&dir.row.path))
     }
 
     /// The rows of it.
