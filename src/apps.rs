@@ -264,7 +264,7 @@ pub(crate) fn directories(app: &RecordView) -> String {
         (app.dirs_kept, "kept (see `shuffled app show`)"),
         (app.dirs_restored, "brought back"),
         (app.dirs_failing, "failing (see `shuffled app show`; tried again)"),
-        (app.dirs_restorable, "can be brought back"),
+        (app.dirs_restorable, if app.id.is_some() { "can be brought back" } else { "waiting" }),
     ] {
         if count > 0 {
             text.push_str(&format!(", {count} {what}"));
