@@ -17,7 +17,7 @@ const MAX_BODY: usize = 256 << 20;
 /// The service answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// A sweep looks through all local dirs.
-const LONG: Duration = Duration::from_secs(600);
+const LONG: Duration = Duration::from_secs(840);
 
 /// The port of `shuffled.admin.listen` where nothing is configured.
 const DEFAULT_PORT: u16 = 7338;

@@ -33,7 +33,7 @@ use crate::inspector::Inspector;
 use crate::metrics::{ErrorKind, Metrics};
 use crate::send::{Outgoing, SendError, Sender};
 use crate::session::{Answer, AskedBy, Session, Shared, Step};
-use crate::store::Journal;
+use crate::store::{Durability, Journal, SETTLE};
 use crate::streams::{Block, Chunk};
 
 /// Answers a connection may have waiting before the service stops reading from it. Far more than this
@@ -277,7 +277,10 @@ impl Environment {
             Answer::Frame(frame) => frame,
             Answer::Registered { frame, position, look_at } => {
                 // Acknowledged means on disk; where that cannot be, readiness and metrics say so.
-                self.journal.settled(position).await;
+                let settled = self.journal.settled_within(position, SETTLE).await;
+                if settled == Durability::MemoryOnly {
+                    self.shared.metrics.store_writable.set(0);
+                }
                 if let Some((app_id, dirs)) = look_at {
                     tokio::spawn(self.inspector.clone().inspect(app_id, dirs));
                 }

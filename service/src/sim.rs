@@ -26,6 +26,7 @@ use crate::store::{Batch, Journal, Position};
 const STEPS: usize = 300;
 const SEEDS: u64 = 2000;
 const SECOND: Duration = Duration::from_secs(1);
+const FILES: u64 = 3;
 const APPS: [&str; 4] = ["a", "b", "c", "d"];
 const DIRS: [&str; 5] = [
     "/d/blockmgr-0",
@@ -267,7 +268,7 @@ impl World {
             self.create(above);
         }
         self.versions += 1;
-        self.disk.insert(path.to_owned(), Tree { version: self.versions, files: 3 });
+        self.disk.insert(path.to_owned(), Tree { version: self.versions, files: FILES });
         // Nothing can be brought back to where somebody made another directory.
         for model in self.models.values_mut() {
             model.dirs.entry(path.to_owned()).and_modify(|version| *version = None);
@@ -295,7 +296,8 @@ impl World {
             running.removal.dir().path() == path && self.state(running) == DirState::Unlinking
         });
         match (self.disk.get(path), self.tombstone_of(path)) {
-            (Some(tree), _) if !being_emptied => Some(tree.version),
+            // One that a removal had begun to empty, before somebody registered it, is no longer whole.
+            (Some(tree), _) if !being_emptied && tree.files == FILES => Some(tree.version),
             (None, Some((DirState::Pending | DirState::Tombstoned, at))) => {
                 Some(self.disk[&at].version)
             }
@@ -459,7 +461,7 @@ impl World {
                 running.removal.handle_exhumed(&registry, result, now);
             }
             Action::Measure { .. } => {
-                running.removal.handle_measured(Measured { files: 3, ..Measured::default() });
+                running.removal.handle_measured(Measured { files: FILES, ..Measured::default() });
             }
             Action::Unlink => {
                 let result = self.unlink(&running, &tombstone, fails);
@@ -800,7 +802,11 @@ impl World {
             for (path, version) in &model.dirs {
                 if let Some(version) = version {
                     let there = self.disk.get(path).map(|tree| (tree.version, tree.files));
-                    assert_eq!(there, Some((*version, 3)), "{path} of {app} is not what it was");
+                    assert_eq!(
+                        there,
+                        Some((*version, FILES)),
+                        "{path} of {app} is not what it was"
+                    );
                 }
             }
         }

@@ -37,13 +37,16 @@ pub struct StoreStatus {
     /// When this process began to know anything.
     pub started: WallMillis,
     failing: Mutex<Option<String>>,
+    journal: Arc<Journal>,
 }
 
 impl StoreStatus {
     /// Why what is acknowledged now is in memory only, although there is a state directory.
     #[must_use]
     pub fn failing(&self) -> Option<String> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_stuck = self.dir.is_some() && self.journal.is_memory_only();
+        failing.or_else(|| is_stuck.then(|| "its disk does not answer".to_owned()))
     }
 
     /// What an operator should know about it, a line each; nothing when all is well.
@@ -81,8 +84,13 @@ pub fn lost(rows: Option<u64>) -> String {
 impl State {
     /// Opens the store, if there is to be one, and gives what an earlier run left.
     pub fn open(dir: Option<&Path>, metrics: Arc<Metrics>) -> Result<(Self, Left), StoreError> {
+        let journal = match dir {
+            Some(_) => Arc::new(Journal::new()),
+            None => Arc::new(Journal::memory_only()),
+        };
         let mut status = StoreStatus {
             dir: dir.map(Path::to_owned),
+            journal: journal.clone(),
             damage: None,
             past: Vec::new(),
             started: wall_now(),
@@ -90,7 +98,6 @@ impl State {
         };
         let Some(dir) = dir else {
             warn!("No shuffled.state.dir configured: a restart forgets what is registered");
-            let journal = Arc::new(Journal::memory_only());
             return Ok((Self { journal, status: Arc::new(status), writer: None }, Left::default()));
         };
         let Opened { store, loaded, damage, past } = Store::open(dir)?;
@@ -105,7 +112,7 @@ impl State {
         metrics.store_writable.set(1);
         status.damage = damage;
         status.past = past;
-        let (journal, status) = (Arc::new(Journal::new()), Arc::new(status));
+        let status = Arc::new(status);
         let observer = Observer { status: status.clone(), metrics };
         let writer = store.spawn_writer(journal.clone(), observer);
         Ok((Self { journal, status, writer: Some(writer) }, loaded))
@@ -151,20 +158,20 @@ impl StoreObserver for Observer {
     fn failing(&self, error: &StoreError) {
         self.metrics.store_failures.inc();
         self.metrics.store_writable.set(0);
-        if self.status.failing().is_none() {
+        if self.status.failing.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             error!(%error, "The store cannot be written: registrations are in memory only");
         }
         self.status.set_failing(Some(error.to_string()));
     }
 
     fn recovered(&self) {
-        self.metrics.store_writable.set(1);
         self.status.set_failing(None);
         info!("The store is written again, with all that was in memory only");
     }
 
     fn committed(&self, _changes: usize, took: Duration) {
         self.metrics.store_commits.inc();
+        self.metrics.store_writable.set(1);
         self.metrics.store_commit_latency.observe(took.as_secs_f64() * 1000.0);
     }
 }

@@ -42,7 +42,7 @@ use crate::apps::{ExpireError, NotRegistered, RestoreError};
 use crate::cleaner::Cleaner;
 use crate::connection::Environment;
 use crate::state::{StoreStatus, wall_now};
-use crate::store::{Durability, Position};
+use crate::store::{Durability, Position, SETTLE};
 use crate::sweeper::Sweeper;
 
 pub use self::views::{
@@ -54,9 +54,9 @@ pub use self::views::{
 pub(crate) const MAX_CONNECTIONS: usize = 32;
 /// How long a peer may take to send the head of a request, and be idle between two.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may last in all, which bounds how slowly an answer may be read. A client
-/// that is cut off between two requests connects again.
-const CONNECTION_LIMIT: Duration = Duration::from_secs(300);
+/// How long a connection may last in all, which bounds how slowly an answer may be read, and is enough
+/// for a sweep of large disks. A client that is cut off between two requests connects again.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(900);
 /// The largest head of a request.
 const MAX_HEAD: usize = 64 << 10;
 
@@ -251,7 +251,8 @@ struct By {
 
 impl Admin {
     async fn done(&self, done: String, position: Position) -> Json<Done> {
-        let durable = self.env.journal.settled(position).await == Durability::Durable;
+        let settled = self.env.journal.settled_within(position, SETTLE).await;
+        let durable = settled == Durability::Durable;
         info!(done, "An operator said so");
         Json(Done { done, durable })
     }

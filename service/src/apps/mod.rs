@@ -34,7 +34,7 @@ use crate::store::row::{
     AppRow, Change, DirRow, DirState, DriverRow, ExecutorRow, Identity, RecordDir, RecordId,
     RecordRow, WallMillis,
 };
-use crate::store::{Durability, Journal, Position};
+use crate::store::{Durability, Journal, Position, SETTLE};
 
 use self::claims::Claims;
 use self::records::Records;
@@ -794,7 +794,7 @@ impl AppRegistry {
 
     /// Returns when everything that was recorded so far is on disk, or will not be soon.
     pub async fn settled(&self) -> Durability {
-        self.journal.settled(self.journal.recorded()).await
+        self.journal.settled_within(self.journal.recorded(), SETTLE).await
     }
 
     /// Records of which something is still to be done.

@@ -111,6 +111,23 @@ impl Journal {
         }
     }
 
+    /// The same, but a disk that does not answer for this long counts as one that cannot be written:
+    /// nobody else waits for it until it does.
+    pub async fn settled_within(&self, position: Position, limit: Duration) -> Durability {
+        match tokio::time::timeout(limit, self.settled(position)).await {
+            Ok(durability) => durability,
+            Err(_) => {
+                self.failing();
+                Durability::MemoryOnly
+            }
+        }
+    }
+
+    /// Whether nobody waits for the disk: there is none, or it fails.
+    pub fn is_memory_only(&self) -> bool {
+        self.progress.borrow().memory_only
+    }
+
     /// Everything that was recorded and not taken yet. Waits for something; `None` at the end.
     pub fn take(&self) -> Option<Batch> {
         let mut pending = self.lock();
@@ -209,6 +226,20 @@ mod tests {
         assert_eq!(journal.settled(position).await, Durability::MemoryOnly);
         journal.committed(journal.try_take().unwrap().upto);
         assert_eq!(journal.settled(position).await, Durability::Durable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_disk_that_does_not_answer_but_the_first() {
+        let limit = Duration::from_secs(2);
+        let journal = Journal::new();
+        let first = journal.record(change("a"));
+        let batch = journal.try_take().unwrap(); // and the writer hangs
+        assert_eq!(journal.settled_within(first, limit).await, Durability::MemoryOnly);
+        let second = journal.record(change("b"));
+        assert_eq!(journal.settled(second).await, Durability::MemoryOnly);
+        journal.committed(batch.upto);
+        assert!(!journal.is_memory_only());
+        assert_eq!(journal.settled(first).await, Durability::Durable);
     }
 
     #[tokio::test]

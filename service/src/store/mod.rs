@@ -17,6 +17,12 @@ mod rows;
 mod tests;
 mod writer;
 
+use std::time::Duration;
+
 pub use db::{Damage, Opened, PastDamage, Store, StoreError};
 pub use journal::{Batch, Durability, Journal, Position};
 pub use writer::{StoreObserver, WriterHandle};
+
+/// How long a change is waited for before its disk counts as one that cannot be written. Spark's executors
+/// give up their registration after five seconds (`spark.shuffle.registration.timeout`).
+pub const SETTLE: Duration = Duration::from_secs(3);
