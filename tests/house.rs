@@ -67,7 +67,7 @@ const TOP: [&str; 22] = [
 /// Tests that are not run by themselves, and why that hides nothing.
 const IGNORED: [(&str, &str); 2] = [
     // Another test of the file runs it, in a mount namespace of its own.
-    ("service/src/dirs/tests.rs", "needs what mounts_are_left_alone prepares"),
+    ("service/src/dirs/tests/mod.rs", "needs what mounts_are_left_alone prepares"),
     // No test but a tool: the test beside it reads what it writes.
     ("shuffle-protocol/tests/corpus.rs", "writes the corpus"),
 ];

@@ -1,3 +1,5 @@
+mod tombstone;
+
 use std::collections::HashSet;
 use std::fs;
 use std::io::Read;
