@@ -124,6 +124,7 @@ mod tests {
     use super::*;
     use crate::dirs::LocalRoots;
     use crate::disk::Disks;
+    use crate::inspector::Inspector;
     use crate::log_limit::LogLimit;
     use crate::reaper::Work;
     use crate::session::{Answer, Session, Shared, Step};
@@ -315,5 +316,41 @@ mod tests {
         let page = service.shared.metrics.page(service.shared.registry.counts());
         assert!(page.contains("shuffled_task_restarts_total{task=\"cleaner\"} 1"), "{page}");
         supervisor.abort();
+    }
+
+    /// Without a driver nobody else would ever end them, whatever the policy.
+    #[tokio::test]
+    async fn f4_what_belongs_to_vanished_directories_is_forgotten() {
+        let service = Service::new();
+        let inspector = Inspector {
+            registry: service.shared.registry.clone(),
+            roots: service.shared.roots.clone(),
+            disks: Arc::new(Disks::default()),
+            metrics: service.shared.metrics.clone(),
+        };
+        let executor = |app, exec| {
+            let executor = FixtureExecutor::new(app, exec, &[service.root.path()]);
+            executor.write("rdd_0_0", b"x");
+            service.send(executor.registration());
+            executor
+        };
+        let (vanished, kept) = (executor("orphan", "1"), executor("orphan", "2"));
+        let with_driver = executor("app", "1");
+        service.send(with_driver.driver(HeartbeatTimeout::Never));
+        let move_away = |executor: &FixtureExecutor| {
+            fs::rename(&executor.local_dirs[0], executor.local_dirs[0].with_extension("moved"))
+                .unwrap();
+        };
+        [&vanished, &with_driver].into_iter().for_each(move_away);
+        inspector.drop_vanished(&service.cleaner).await;
+        let registry = &service.shared.registry;
+        let there = |e: &FixtureExecutor| registry.peek_executor(&e.app_id, &e.exec_id).is_some();
+        assert!(!there(&vanished) && there(&kept));
+        assert!(there(&with_driver), "its driver will end it");
+        move_away(&kept);
+        inspector.drop_vanished(&service.cleaner).await;
+        assert!(!registry.contains(&kept.app_id));
+        let gone = registry.gone(&kept.app_id).unwrap();
+        assert_eq!(gone.reason, crate::liveness::Reason::DirsVanished);
     }
 }

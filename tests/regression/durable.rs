@@ -294,6 +294,28 @@ async fn c18_a_disk_that_cannot_be_written_stops_nothing_elsewhere_and_is_tried_
     assert!(!executor.local_dirs[0].exists());
 }
 
+/// With few descriptors and as many connections as they allow, everything that is due still goes.
+#[tokio::test]
+async fn c18_few_descriptors_are_enough_to_remove() {
+    let service = durable().descriptor_limit(256).start();
+    let mut clients = Vec::new();
+    for _ in 0..60 {
+        clients.push(RawClient::connect(service.shuffle).await);
+    }
+    let mut executors = Vec::new();
+    for number in 0..120 {
+        let client = &mut clients[number % 60];
+        let executor = registered(&service, client, &format!("app-{number}"), "1").await;
+        client.rpc(executor.driver(seconds(1))).await.unwrap();
+        executors.push(executor);
+    }
+    for executor in &executors {
+        wait_for("all of them to go", || (!executor.local_dirs[0].exists()).then_some(()));
+    }
+    wait_gauges_zero(&service, &["shuffled_removals_pending"]);
+    assert_eq!(service.metric("shuffled_dirs_removed_total"), 120.0);
+}
+
 fn fill(ballast: &Path) {
     let mut file = fs::File::create(ballast).expect("the file system can be written");
     while file.write_all(&[7; 4096]).is_ok() {}

@@ -56,7 +56,7 @@ async fn c20_spark_27736_the_text_for_an_executor_nobody_registered() {
 async fn c26_spark_4307_few_descriptors_are_enough() {
     const CONNECTIONS: usize = 64;
     const CHUNKS: i32 = 500;
-    let service = command().descriptor_limit(256).start();
+    let service = command().durable().descriptor_limit(256).start();
     let mut client = RawClient::connect(service.shuffle).await;
     let executor = FixtureExecutor::new("app", "1", &[&service.root()]);
     // Ten map outputs of fifty partitions, so that files are opened again and again.

@@ -261,11 +261,11 @@ fn check_damaged(bytes: &[u8], written: &BTreeSet<String>) {
     }
 }
 
-/// How many offsets are tried: all of them take an hour.
+/// How many offsets are tried: all of them take minutes.
 fn tries() -> usize {
     let many = std::env::var("PROPTEST_CASES")
         .is_ok_and(|cases| cases.parse().is_ok_and(|cases: u64| cases >= 4096));
-    if many { 20_000 } else { 400 }
+    if many { usize::MAX } else { 400 }
 }
 
 #[test]
