@@ -43,7 +43,8 @@ async fn c01_spark_12583_idle_socket_is_not_death() {
 /// SPARK-13159: a connection that stays open keeps nobody alive, whatever else is sent over it.
 #[tokio::test]
 async fn c01_spark_13159_an_open_connection_is_not_life() {
-    let service = command().start();
+    // Reads would keep it for a while.
+    let service = command().conf("shuffled.cleanup.maxDeferral", "0").start();
     let mut client = RawClient::connect(service.shuffle).await;
     let executor = registered(&service, &mut client, "app", "1").await;
     client.rpc(executor.driver(seconds(1))).await.unwrap();

@@ -39,7 +39,8 @@ async fn pipelined(
 async fn c05_spark_4994_what_belongs_to_an_application_goes_with_it() {
     const BATCH: usize = 1250;
     const BATCHES: usize = 8;
-    let service = command().start();
+    // Open streams would keep them for a while.
+    let service = command().conf("shuffled.cleanup.maxDeferral", "0").start();
     let mut client = RawClient::connect(service.shuffle).await;
     let mut resident = Vec::new();
     for batch in 0..BATCHES {
