@@ -12,7 +12,8 @@
 //! | `/v1/sweep?older_than_ms=N` | [`SweepView`]; a POST removes what may go |
 //! | `/metrics` | OpenMetrics text, see [`crate::metrics`] |
 //!
-//! A POST has a JSON body, if only `{}`: so no web page can make a browser send one unasked. Errors are
+//! A POST has a JSON body, if only `{}`: so no web page can make a browser send one unasked. It is taken
+//! from the service's own machine only. Errors are
 //! `{"error": TEXT}`. Whoever can connect may ask; a peer that is slow, by accident or on
 //! purpose, costs others nothing (`HEAD_TIMEOUT` and what stands beside it).
 
@@ -24,8 +25,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use axum::Json;
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::server::conn::http1;
@@ -90,6 +92,14 @@ pub struct Admin {
 impl Admin {
     /// The routes.
     pub fn router(self) -> Router {
+        let changes = Router::new()
+            .route("/v1/apps/{id}/hold", post(hold))
+            .route("/v1/apps/{id}/release", post(release))
+            .route("/v1/apps/{id}/extend", post(extend))
+            .route("/v1/apps/{id}/expire", post(expire))
+            .route("/v1/apps/{id}/restore", post(restore))
+            .route("/v1/sweep", post(remove_unowned))
+            .route_layer(from_fn(from_this_machine));
         Router::new()
             .route("/", get(|| async { INDEX }))
             .route("/healthz", get(|| async { "ok\n" }))
@@ -97,20 +107,16 @@ impl Admin {
             .route("/metrics", get(metrics))
             .route("/v1/apps", get(apps))
             .route("/v1/apps/{id}", get(app))
-            .route("/v1/apps/{id}/hold", post(hold))
-            .route("/v1/apps/{id}/release", post(release))
-            .route("/v1/apps/{id}/extend", post(extend))
-            .route("/v1/apps/{id}/expire", post(expire))
-            .route("/v1/apps/{id}/restore", post(restore))
             .route("/v1/explain/{id}", get(explain))
-            .route("/v1/sweep", get(look_for_unowned).post(remove_unowned))
+            .route("/v1/sweep", get(look_for_unowned))
+            .merge(changes)
             .fallback(|| async { Refused::not_found("no such page; / lists them") })
             .with_state(self)
     }
 
     /// Answers on `listener` until dropped.
     pub async fn serve(&self, listener: &TcpListener) {
-        let service = TowerToHyperService::new(self.clone().router());
+        let router = self.clone().router();
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -119,8 +125,13 @@ impl Admin {
             let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
             while connections.try_join_next().is_some() {}
             match listener.accept().await {
-                Ok((socket, _)) => {
-                    let connection = http.serve_connection(TokioIo::new(socket), service.clone());
+                Ok((socket, peer)) => {
+                    let here = socket.local_addr().map(|address| address.ip());
+                    let is_here = here.is_ok_and(|here| here == peer.ip());
+                    let local = is_here || peer.ip().to_canonical().is_loopback();
+                    let router = router.clone().layer(Extension(FromThisMachine(local)));
+                    let service = TowerToHyperService::new(router);
+                    let connection = http.serve_connection(TokioIo::new(socket), service);
                     connections.spawn(async move {
                         // What is wrong with a request is answered; the rest is the peer's affair.
                         let _ = tokio::time::timeout(CONNECTION_LIMIT, connection).await;
@@ -134,6 +145,24 @@ impl Admin {
             }
         }
     }
+}
+
+/// Whether the peer of a connection is on the machine that the service is on.
+#[derive(Debug, Clone, Copy)]
+struct FromThisMachine(bool);
+
+/// The port may be open to those who scrape metrics, and what changes something may end in directories
+/// being removed. Whoever may do that can log in here.
+async fn from_this_machine(
+    Extension(FromThisMachine(local)): Extension<FromThisMachine>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if local {
+        return next.run(request).await;
+    }
+    let error = "changes are taken from the service's own machine only: run the command there";
+    Refused { status: StatusCode::FORBIDDEN, error: error.to_owned() }.into_response()
 }
 
 /// Why a request is not done.
@@ -369,4 +398,31 @@ impl Admin {
 /// The clock that the registry's times are of; in tests it may stand still.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use hyper::service::Service as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn changes_are_taken_from_this_machine_only() {
+        for (local, status) in [(true, StatusCode::OK), (false, StatusCode::FORBIDDEN)] {
+            let router = Router::new()
+                .route("/change", post(|| async { "done" }))
+                .route_layer(from_fn(from_this_machine))
+                .route("/look", get(|| async { "seen" }))
+                .layer(Extension(FromThisMachine(local)));
+            let service = TowerToHyperService::new(router);
+            let request = |method: &str, path: &str| {
+                Request::builder().method(method).uri(path).body(Body::empty()).unwrap()
+            };
+            let changed = service.call(request("POST", "/change")).await.unwrap();
+            assert_eq!(changed.status(), status);
+            let seen = service.call(request("GET", "/look")).await.unwrap();
+            assert_eq!(seen.status(), StatusCode::OK);
+        }
+    }
 }
