@@ -3,7 +3,8 @@
 //! A connection's bytes become frames, a [`session::Session`] decides what follows from each, and
 //! [`connection`] works that off. Registrations and heartbeats end in [`apps::AppRegistry`]; blocks
 //! are found by [`blocks`] below the directories that [`dirs`] confines; [`cleaner`] asks
-//! [`liveness`] who is due and hands them to [`reaper`]. [`server`] puts it together.
+//! [`liveness`] who is due and hands them to [`reaper`], which does what [`removal`] says. What has to
+//! survive goes to [`store`]. [`server`] puts it together.
 
 pub mod admin;
 pub mod apps;

@@ -64,6 +64,11 @@ impl Service {
         }
     }
 
+    /// Whether [`start`](Self::start) starts Spark's own.
+    pub(crate) fn is_of_sparks() -> bool {
+        std::env::var_os("SHUFFLED_TEST_ORACLE").is_some()
+    }
+
     /// Spark's own service for Mesos.
     pub(crate) fn of_sparks() -> Self {
         Self::Jvm(JvmService::start(SPARK_3, Kind::Mesos, RDD))
