@@ -8,5 +8,6 @@ mod driver;
 mod fetch;
 mod help;
 mod openmetrics;
+mod operator;
 mod run;
 mod serve;
