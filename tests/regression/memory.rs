@@ -37,8 +37,8 @@ async fn pipelined(
 /// end; every tenth has files, which are read.
 #[tokio::test]
 async fn c05_spark_4994_what_belongs_to_an_application_goes_with_it() {
-    const BATCH: usize = 1250;
-    const BATCHES: usize = 8;
+    const BATCH: usize = 625;
+    const BATCHES: usize = 16;
     // Open streams would keep them for a while.
     let service = command().conf("shuffled.cleanup.maxDeferral", "0").start();
     let mut client = RawClient::connect(service.shuffle).await;
