@@ -8,6 +8,7 @@ mod processes;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -21,8 +22,20 @@ use self::processes::{Processes, Users};
 
 /// How deep below a root a directory of Spark's may lie: `spark-U/executor-U/blockmgr-U`.
 const MAX_DEPTH: usize = 4;
-/// Directories that are looked at in one sweep.
-const MAX_DIRS: usize = 100_000;
+/// How much is looked at.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Directories below each root.
+    dirs: usize,
+    /// What is in one of them.
+    measure: MeasureLimits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { dirs: MAX_CHILDREN, measure: MeasureLimits::default() }
+    }
+}
 
 /// What a sweep found.
 #[derive(Debug, Default)]
@@ -101,7 +114,7 @@ pub fn find(
     older_than: Duration,
     now: SystemTime,
 ) -> Result<Found, SweepError> {
-    find_with(roots, claim, ours, older_than, now, Path::new("/proc"))
+    find_with(roots, claim, ours, older_than, now, Path::new("/proc"), Limits::default())
 }
 
 fn find_with(
@@ -111,51 +124,52 @@ fn find_with(
     older_than: Duration,
     now: SystemTime,
     proc: &Path,
+    limits: Limits,
 ) -> Result<Found, SweepError> {
     if !roots.is_restricted() {
         return Err(SweepError::NoRoots);
     }
     let mut found = Found::default();
     let mut unowned = Vec::new();
-    // Depth first, with what is still to be looked at.
-    let mut stack: Vec<(usize, LocalDir)> = Vec::new();
     for (root, listed) in roots.list_roots() {
-        found.take(listed.map(|dirs| stack.extend(dirs.into_iter().map(|dir| (1, dir)))), &root);
-    }
-    let mut looked_at = 0;
-    while let Some((depth, dir)) = stack.pop() {
-        looked_at += 1;
-        if looked_at > MAX_DIRS {
-            found.truncated = true;
-            break;
-        }
-        if !is_sparks(dir.name()) || ours(&dir) {
-            continue;
-        }
-        match claim(&dir) {
-            Some(Claim::Whole) => {}
-            // What lies beside the directories that somebody has.
-            Some(Claim::Part) if depth < MAX_DEPTH => {
-                let listed = roots.list(&dir).map(|dirs| {
-                    found.truncated |= dirs.len() == MAX_CHILDREN;
-                    stack.extend(dirs.into_iter().map(|dir| (depth + 1, dir)));
-                });
-                found.take(listed, dir.path());
+        // Depth first, with what is still to be looked at.
+        let mut stack: Vec<(usize, LocalDir)> = Vec::new();
+        let mut looked_at = 0;
+        found.take(listed, &root, 1, &mut stack);
+        while let Some((depth, dir)) = stack.pop() {
+            looked_at += 1;
+            if looked_at > limits.dirs {
+                found.truncated = true;
+                break;
             }
-            Some(Claim::Part) => {}
-            None => unowned.push(dir),
+            if !is_sparks(dir.name()) || ours(&dir) {
+                continue;
+            }
+            match claim(&dir) {
+                Some(Claim::Whole) => {}
+                // What lies beside the directories that somebody has.
+                Some(Claim::Part) => {
+                    if depth < MAX_DEPTH {
+                        found.take(roots.list(&dir), dir.path(), depth + 1, &mut stack);
+                    }
+                }
+                None if holds_a_root(roots, &dir) => {}
+                None => unowned.push(dir),
+            }
         }
     }
     unowned.sort();
+    // One root may lie below another.
+    unowned.dedup();
     // After the directories: a process that opened one since has been counted, one that ended has not.
     let processes = Processes::look(proc);
     for dir in unowned {
-        match facts(roots, &dir) {
-            Ok((identity, owner, measured)) => {
+        match facts(roots, &dir, limits.measure) {
+            Ok(Facts { identity, owner, measured, whole }) => {
                 let Measured { files, bytes, newest, estimated } = measured;
                 let newest = newest.unwrap_or(now);
                 let users = processes.of(dir.path(), dir.name(), owner);
-                let verdict = judge(newest, users, older_than, now);
+                let verdict = judge(newest, whole, users, older_than, now);
                 found.candidates.push(Candidate {
                     dir,
                     identity,
@@ -176,20 +190,49 @@ fn find_with(
 }
 
 impl Found {
-    fn take(&mut self, listed: Result<(), OpenError>, path: &str) {
+    fn take(
+        &mut self,
+        listed: Result<Vec<LocalDir>, OpenError>,
+        path: &str,
+        depth: usize,
+        stack: &mut Vec<(usize, LocalDir)>,
+    ) {
         match listed {
-            Ok(()) | Err(OpenError::NotFound { .. }) => {}
+            Ok(dirs) => {
+                self.truncated |= dirs.len() == MAX_CHILDREN;
+                stack.extend(dirs.into_iter().map(|dir| (depth, dir)));
+            }
+            Err(OpenError::NotFound { .. }) => {}
             Err(error) => self.problems.push(format!("{path}: {error}")),
         }
     }
 }
 
-fn facts(roots: &LocalRoots, dir: &LocalDir) -> Result<(Identity, u32, Measured), OpenError> {
+struct Facts {
+    identity: Identity,
+    owner: u32,
+    measured: Measured,
+    /// Everything in it was looked at, as far as it can be read.
+    whole: bool,
+}
+
+fn facts(roots: &LocalRoots, dir: &LocalDir, limits: MeasureLimits) -> Result<Facts, OpenError> {
     let probe = roots.probe(dir)?;
     probe.readable?;
-    let go_on = || std::ops::ControlFlow::Continue(());
-    let measured = roots.measure(dir, None, MeasureLimits::default(), go_on)?;
-    Ok((probe.identity, probe.owner, measured))
+    let mut entries = 0;
+    let go_on = || {
+        entries += 1;
+        ControlFlow::Continue(())
+    };
+    let measured = roots.measure(dir, None, limits, go_on)?;
+    // At the limit there may be more: the counting stops at the next one without asking.
+    let whole = entries < limits.entries;
+    Ok(Facts { identity: probe.identity, owner: probe.owner, measured, whole })
+}
+
+/// Whether a root lies in `dir`. That one is the operator's, with all that it is in.
+fn holds_a_root(roots: &LocalRoots, dir: &LocalDir) -> bool {
+    roots.paths().any(|root| root.starts_with(dir.path()))
 }
 
 /// Whether a directory with this name is one of Spark's, or a leftover of ours.
@@ -210,12 +253,23 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-fn judge(newest: SystemTime, users: Users, older_than: Duration, now: SystemTime) -> Verdict {
-    let age = now.duration_since(newest).unwrap_or_default();
-    match users {
-        Users::These(pids) => Verdict::HeldOpen { pids },
-        _ if age < older_than => Verdict::TooYoung { age },
-        Users::Unknown(why) => Verdict::CannotTell { why },
-        Users::Nobody => Verdict::Removable,
+fn judge(
+    newest: SystemTime,
+    whole: bool,
+    users: Users,
+    older_than: Duration,
+    now: SystemTime,
+) -> Verdict {
+    // Nothing if the clock was set back, or the file's was ahead: that says nothing about its age.
+    let age = now.duration_since(newest).ok();
+    match (users, age) {
+        (Users::These(pids), _) => Verdict::HeldOpen { pids },
+        (_, None) => Verdict::TooYoung { age: Duration::ZERO },
+        (_, Some(age)) if age < older_than => Verdict::TooYoung { age },
+        (Users::Unknown(why), _) => Verdict::CannotTell { why },
+        (Users::Nobody, _) if !whole => Verdict::CannotTell {
+            why: "there is too much in it to see whether anything changed".to_owned(),
+        },
+        (Users::Nobody, _) => Verdict::Removable,
     }
 }

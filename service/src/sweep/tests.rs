@@ -1,8 +1,12 @@
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
@@ -15,6 +19,9 @@ const U3: &str = "0a1b2c3d-0000-4000-8000-000000000003";
 
 struct Disk {
     dir: TempDir,
+    /// `/proc` as it would be if there were only this process and those that a test adds: what else runs on
+    /// the machine, and may not be looked at, is no business of the tests.
+    proc: TempDir,
     roots: LocalRoots,
 }
 
@@ -23,7 +30,24 @@ impl Disk {
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("root")).unwrap();
         let roots = LocalRoots::open(&[dir.path().join("root")]).unwrap();
-        Self { dir, roots }
+        let proc = TempDir::new().unwrap();
+        fs::create_dir(proc.path().join("1")).unwrap();
+        symlink(std::process::id().to_string(), proc.path().join("self")).unwrap();
+        let disk = Self { dir, proc, roots };
+        disk.show(std::process::id());
+        disk
+    }
+
+    fn show(&self, pid: u32) {
+        let pid = pid.to_string();
+        symlink(Path::new("/proc").join(&pid), self.proc.path().join(&pid)).unwrap();
+    }
+
+    /// A process that does nothing, with what `command` gives it.
+    fn sleep(&self, command: &mut Command) -> Process {
+        let sleep = Process(command.arg("600").spawn().unwrap());
+        self.show(sleep.0.id());
+        sleep
     }
 
     fn path(&self, below: &str) -> PathBuf {
@@ -51,7 +75,12 @@ impl Disk {
             }
             paths.iter().any(|claimed| Path::new(claimed).starts_with(path)).then_some(Claim::Part)
         };
-        find(&self.roots, claim, |_| false, WEEK, SystemTime::now()).unwrap()
+        self.find_with(claim, Limits::default())
+    }
+
+    fn find_with(&self, claim: impl Fn(&LocalDir) -> Option<Claim>, limits: Limits) -> Found {
+        let (proc, now) = (self.proc.path(), SystemTime::now());
+        find_with(&self.roots, claim, |_| false, WEEK, now, proc, limits).unwrap()
     }
 
     fn verdicts(&self, claimed: &[&str]) -> Vec<(String, Verdict)> {
@@ -145,14 +174,12 @@ fn c11_what_changed_deep_inside_is_young() {
 fn c11_what_a_process_uses_stays() {
     let disk = Disk::new();
     let dir = disk.make(&format!("blockmgr-{U1}"), 8 * DAY);
-    let sleep =
-        |command: &mut Command| Process(command.arg("600").stdin(Stdio::null()).spawn().unwrap());
-    let cwd = sleep(Command::new("sleep").current_dir(dir.join("00")));
+    let cwd = disk.sleep(Command::new("sleep").current_dir(dir.join("00")).stdin(Stdio::null()));
     let held = |pid| Verdict::HeldOpen { pids: vec![pid] };
     assert_eq!(disk.verdicts(&[])[0].1, held(cwd.0.id()));
     drop(cwd);
     let open = File::open(dir.join("00/shuffle_0_0_0.data")).unwrap();
-    let open = Process(Command::new("sleep").arg("600").stdin(Stdio::from(open)).spawn().unwrap());
+    let open = disk.sleep(Command::new("sleep").stdin(Stdio::from(open)));
     assert_eq!(disk.verdicts(&[])[0].1, held(open.0.id()));
     drop(open);
     assert_eq!(disk.verdicts(&[])[0].1, Verdict::Removable);
@@ -195,6 +222,8 @@ fn processes_that_cannot_be_looked_at_may_use_it() {
     let unknown = || Users::Unknown("w".to_owned());
     let cases = [
         (old, Users::Nobody, Verdict::Removable),
+        // Young at any limit, also at none.
+        (now + DAY, unknown(), Verdict::TooYoung { age: Duration::ZERO }),
         (old, Users::These(vec![7]), Verdict::HeldOpen { pids: vec![7] }),
         (old, unknown(), Verdict::CannotTell { why: "w".to_owned() }),
         (now - DAY, Users::Nobody, Verdict::TooYoung { age: DAY }),
@@ -203,17 +232,249 @@ fn processes_that_cannot_be_looked_at_may_use_it() {
         (now + DAY, Users::Nobody, Verdict::TooYoung { age: Duration::ZERO }),
     ];
     for (newest, users, verdict) in cases {
-        assert_eq!(judge(newest, users.clone(), WEEK, now), verdict, "{users:?}");
+        assert_eq!(judge(newest, true, users.clone(), WEEK, now), verdict, "{users:?}");
     }
+}
+
+#[test]
+fn what_changed_in_the_future_is_young_at_any_limit() {
+    let now = SystemTime::now();
+    let judged = |newest| judge(newest, true, Users::Nobody, Duration::ZERO, now);
+    assert_eq!(judged(now), Verdict::Removable);
+    assert_eq!(judged(now + DAY), Verdict::TooYoung { age: Duration::ZERO });
 }
 
 /// Without the right to see other users' processes, only one's own directories can be judged.
 #[test]
 fn processes_that_are_not_shown_may_use_it() {
-    let empty = TempDir::new().unwrap();
-    let processes = Processes::look(empty.path());
+    let proc = TempDir::new().unwrap();
+    symlink("7", proc.path().join("self")).unwrap();
+    let processes = Processes::look(proc.path());
     let me = rustix::process::geteuid().as_raw();
     assert_eq!(processes.of("/d/blockmgr-1", "blockmgr-1", me), Users::Nobody);
     let other = processes.of("/d/blockmgr-1", "blockmgr-1", me + 1);
     assert!(matches!(other, Users::Unknown(why) if why.contains("hidepid")));
+}
+
+#[test]
+fn what_is_too_large_to_look_at_stays() {
+    let disk = Disk::new();
+    disk.make(&format!("blockmgr-{U1}"), 8 * DAY);
+    let verdict = |entries| {
+        let measure = MeasureLimits { entries, ..MeasureLimits::default() };
+        let limits = Limits { measure, ..Limits::default() };
+        disk.find_with(|_| None, limits).candidates.remove(0).verdict
+    };
+    // `00` and the file in it.
+    for entries in [1, 2] {
+        assert!(
+            matches!(verdict(entries), Verdict::CannotTell { why } if why.contains("too much"))
+        );
+    }
+    assert_eq!(verdict(3), Verdict::Removable);
+}
+
+/// Each root is looked at as far as the limit goes, whatever is in the others.
+#[test]
+fn a_full_root_does_not_hide_another() {
+    for full in [0, 1] {
+        let disk = Disk::new();
+        let dirs = ["a", "b"].map(|root| disk.path(root));
+        dirs.iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
+        for n in 0..5 {
+            fs::create_dir(dirs[full].join(format!("zz{n}"))).unwrap();
+        }
+        let left = disk.make(&format!("{}/blockmgr-{U1}", ["a", "b"][1 - full]), 8 * DAY);
+        let roots = LocalRoots::open(&dirs).unwrap();
+        let limits = Limits { dirs: 3, ..Limits::default() };
+        let (proc, now) = (Path::new("/proc"), SystemTime::now());
+        let found = find_with(&roots, |_| None, |_| false, WEEK, now, proc, limits).unwrap();
+        let paths: Vec<_> = found.candidates.iter().map(|c| PathBuf::from(c.dir.path())).collect();
+        assert_eq!((paths, found.truncated), (vec![left], true));
+    }
+}
+
+#[test]
+fn roots_in_roots_stay_and_are_told_once() {
+    let disk = Disk::new();
+    let inner = format!("spark-{U1}/executor-{U1}");
+    disk.make(&format!("{inner}/blockmgr-{U1}"), 8 * DAY);
+    let roots = LocalRoots::open(&[disk.path(""), disk.path(&inner)]).unwrap();
+    let names = |claim: &dyn Fn(&LocalDir) -> Option<Claim>| {
+        let found = find(&roots, claim, |_| false, WEEK, SystemTime::now()).unwrap();
+        found.candidates.iter().map(|c| c.dir.name().to_owned()).collect::<Vec<_>>()
+    };
+    let left = format!("blockmgr-{U1}");
+    assert_eq!(names(&|_| None), [left.as_str()]);
+    let part = |dir: &LocalDir| (dir.name() != left).then_some(Claim::Part);
+    assert_eq!(names(&part), [left.as_str()]);
+}
+
+/// Between the list and the look at what is in it.
+#[test]
+fn what_vanishes_or_becomes_a_link_meanwhile_is_none() {
+    let disk = Disk::new();
+    let canary = disk.dir.path().join("canary");
+    fs::create_dir(&canary).unwrap();
+    fs::write(canary.join("f"), "canary").unwrap();
+    let [gone, link, file] = [U1, U2, U3].map(|uuid| disk.make(&format!("spark-{uuid}"), 8 * DAY));
+    let claim = |dir: &LocalDir| {
+        let path = Path::new(dir.path());
+        if path.exists() {
+            fs::rename(path, disk.dir.path().join(dir.name())).unwrap();
+        }
+        if path == link {
+            symlink(&canary, path).unwrap();
+        } else if path == file {
+            fs::write(path, "a file").unwrap();
+        }
+        None
+    };
+    let found = disk.find_with(claim, Limits::default());
+    assert_eq!(found.candidates.len(), 0, "{found:?}");
+    assert_eq!(found.problems.len(), 2, "{found:?}");
+    assert!(!found.problems.iter().any(|text| text.contains(gone.to_str().unwrap())), "{found:?}");
+    assert_eq!(fs::read(canary.join("f")).unwrap(), b"canary");
+}
+
+/// The same where the list of a directory that is somebody's in part is next.
+#[test]
+fn what_becomes_a_link_before_it_is_listed_leads_nowhere() {
+    let disk = Disk::new();
+    let canary = disk.dir.path().join("canary");
+    fs::create_dir_all(canary.join(format!("blockmgr-{U1}"))).unwrap();
+    let spark = disk.make(&format!("spark-{U1}"), 8 * DAY);
+    let claim = |dir: &LocalDir| {
+        fs::rename(dir.path(), disk.dir.path().join("away")).unwrap();
+        symlink(&canary, dir.path()).unwrap();
+        Some(Claim::Part)
+    };
+    let found = disk.find_with(claim, Limits::default());
+    assert_eq!((found.candidates.len(), found.problems.len()), (0, 1), "{found:?}");
+    assert!(found.problems[0].starts_with(spark.to_str().unwrap()), "{found:?}");
+}
+
+#[test]
+fn names_that_are_not_utf_8_are_nobody_s_and_count_inside() {
+    let disk = Disk::new();
+    let odd = |text: &[u8]| OsStr::from_bytes(text).to_owned();
+    let name = [b"blockmgr-", U2.as_bytes(), b"\xff"].concat();
+    fs::create_dir(disk.path("").join(odd(&name))).unwrap();
+    let dir = disk.make(&format!("blockmgr-{U1}"), 8 * DAY);
+    fs::create_dir(dir.join(odd(b"\xff"))).unwrap();
+    fs::write(dir.join(odd(b"\xff")).join(odd(b"\xfe")), [7; 11]).unwrap();
+    let [old, young] = [8 * DAY, DAY];
+    for (inside, age) in [(old, old), (young, young)] {
+        set_age(&dir.join(odd(b"\xff")).join(odd(b"\xfe")), inside);
+        set_age(&dir.join(odd(b"\xff")), old);
+        set_age(&dir, old);
+        let found = disk.find(&[]);
+        let [candidate] = &found.candidates[..] else { panic!("{found:?}") };
+        assert_eq!((candidate.files, candidate.bytes), (2, 111));
+        assert_eq!(matches!(candidate.verdict, Verdict::TooYoung { .. }), age == young);
+    }
+}
+
+/// Mounts something fresh in an old directory, in a mount namespace of its own, and runs itself in there.
+#[test]
+fn what_is_mounted_in_it_is_not_looked_at() {
+    if let Some(root) = std::env::var_os("SWEPT_ROOT") {
+        let roots = LocalRoots::open(&[root]).unwrap();
+        let found = find(&roots, |_| None, |_| false, WEEK, SystemTime::now()).unwrap();
+        let [candidate] = &found.candidates[..] else { panic!("{found:?}") };
+        assert_eq!((candidate.files, candidate.bytes), (0, 0));
+        return;
+    }
+    let disk = Disk::new();
+    let dir = disk.make(&format!("blockmgr-{U1}"), 8 * DAY);
+    let script = "mount -t tmpfs none $1/00 || exit 77; echo canary > $1/00/f; \
+                  $2 --exact sweep::tests::what_is_mounted_in_it_is_not_looked_at && cat $1/00/f";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh"])
+        .args([&dir, &std::env::current_exe().unwrap()])
+        .env("SWEPT_ROOT", disk.path(""))
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(text.contains("1 passed") && text.ends_with("canary\n"), "{text}");
+        }
+        Ok(output) if output.status.code() == Some(77) || output.stdout.is_empty() => {
+            println!("skipped, mounting is not allowed here: {output:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Names at one level of a made-up tree: some of Spark's, some not.
+fn level() -> impl Strategy<Value = usize> {
+    0..NAMES.len()
+}
+
+const NAMES: [&str; 6] = [
+    "spark-0a1b2c3d-0000-4000-8000-00000000000a",
+    "executor-0A1B2C3D-0000-4000-8000-00000000000B",
+    "blockmgr-0a1b2c3d-0000-4000-8000-00000000000c",
+    "userFiles-0a1b2c3d-0000-4000-8000-00000000000d",
+    "blockmgr-foo",
+    "home",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The outermost of Spark's directories that nobody has, all the way down from a root.
+    #[test]
+    fn any_tree_and_any_claims(
+        paths in prop::collection::vec(prop::collection::vec(level(), 1..6), 0..8),
+        claimed in prop::collection::vec(prop::collection::vec(level(), 1..6), 0..3),
+    ) {
+        let disk = Disk::new();
+        let text = |path: &Vec<usize>| {
+            path.iter().map(|name| NAMES[*name]).collect::<Vec<_>>().join("/")
+        };
+        let mut all = BTreeSet::new();
+        for path in &paths {
+            fs::create_dir_all(disk.path(&text(path))).unwrap();
+            all.extend((1..=path.len()).map(|depth| path[..depth].to_vec()));
+        }
+        let is_whole = |path: &[usize]| claimed.iter().any(|claimed| path.starts_with(claimed));
+        let is_part = |path: &[usize]| claimed.iter().any(|claimed| claimed.starts_with(path));
+        let expected: BTreeSet<String> = all
+            .iter()
+            .filter(|path| {
+                let above = (1..path.len()).all(|depth| is_part(&path[..depth]) && !is_whole(&path[..depth]));
+                let sparks = path.iter().all(|name| *name < 3);
+                sparks && path.len() <= 4 && above && !is_whole(path) && !is_part(path)
+            })
+            .map(text)
+            .collect();
+        let texts: Vec<String> = claimed.iter().map(text).collect();
+        let claims: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let found: Vec<String> = disk.verdicts(&claims).into_iter().map(|(path, _)| path).collect();
+        prop_assert_eq!(found.len(), expected.len());
+        prop_assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
+    }
+
+    /// 36 characters of the right kind in the right places, and nothing else.
+    #[test]
+    fn only_uuids_are_uuids(text in "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", at in 0..36_usize, other in "[-g/é 0]") {
+        prop_assert!(is_uuid(&text));
+        let longer = format!("{text}0");
+        prop_assert!(!is_uuid(&text[1..]) && !is_uuid(&longer));
+        let changed = format!("{}{other}{}", &text[..at], &text[at + 1..]);
+        let same_kind = match text.as_bytes()[at] {
+            b'-' => other == "-",
+            _ => other == "0",
+        };
+        prop_assert_eq!(is_uuid(&changed), same_kind);
+        for prefix in ["blockmgr-", "spark-", "executor-"] {
+            let name = format!("{prefix}{changed}");
+            prop_assert_eq!(is_sparks(&name), same_kind);
+            let near = format!("x{prefix}{text}");
+            prop_assert!(!is_sparks(&near));
+        }
+        let near = format!("userFiles-{text}");
+        prop_assert!(!is_sparks(&near) && !is_sparks(&text));
+    }
 }
