@@ -1,10 +1,14 @@
 //! Which processes use a directory, as far as `/proc` shows it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
+
+use rustix::io::Errno;
 
 /// What all processes have open, looked at once.
 #[derive(Debug, Default)]
@@ -12,11 +16,22 @@ pub(super) struct Processes {
     /// Paths by each of their components. Processes in containers see other paths to the same directory,
     /// but its name is a UUID.
     by_component: BTreeMap<String, BTreeSet<u32>>,
-    /// Processes that may not be looked at, by their user id.
-    closed: BTreeMap<u32, u32>,
+    /// Processes that could not be looked at, by their user id.
+    closed: BTreeMap<u32, Closed>,
+    /// Mount namespaces whose mounts are known.
+    namespaces: BTreeSet<PathBuf>,
     /// Other users' processes are not shown at all.
     hidden: bool,
+    /// Why no process is shown, or not each one.
+    blind: Option<String>,
     me: u32,
+}
+
+/// A process that could not be looked at.
+#[derive(Debug)]
+struct Closed {
+    pid: u32,
+    why: io::Error,
 }
 
 /// Who uses a directory.
@@ -37,44 +52,85 @@ impl Processes {
             me: rustix::process::geteuid().as_raw(),
             ..Self::default()
         };
-        let own = std::process::id();
-        let pids = fs::read_dir(proc).into_iter().flatten().flatten();
-        for entry in pids {
-            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            if let Some(pid) = pid.filter(|pid| *pid != own) {
-                this.look_at(pid, &entry.path());
-            }
+        // Where nothing is mounted on it, there are no processes to see, and each would be missed.
+        if let Err(error) = this.look_at_all(proc) {
+            this.blind = Some(format!("{} cannot be read: {error}", proc.display()));
         }
         this
     }
 
-    fn look_at(&mut self, pid: u32, process: &Path) {
-        let open = match fs::read_dir(process.join("fd")) {
-            Ok(open) => open,
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                if let Ok(owner) = fs::metadata(process) {
-                    self.closed.insert(owner.uid(), pid);
-                }
-                return;
+    fn look_at_all(&mut self, proc: &Path) -> io::Result<()> {
+        fs::read_link(proc.join("self"))?;
+        for entry in fs::read_dir(proc)? {
+            let entry = entry?;
+            if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+                self.look_at(pid, &entry.path());
             }
-            Err(_) => return,
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, pid: u32, process: &Path) {
+        // Whose a process is that cannot even be asked for it is not known, which root's may stand for.
+        let uid = match fs::metadata(process) {
+            Ok(metadata) => metadata.uid(),
+            Err(error) if has_ended(&error) => return,
+            Err(_) => 0,
         };
-        let links = open.flatten().map(|fd| fd.path());
-        let links = links.chain(["cwd", "root", "exe"].map(|name| process.join(name)));
-        for target in links.filter_map(|link| fs::read_link(link).ok()) {
-            self.add(pid, &target);
+        let seen = self.look_into(pid, process);
+        self.note(pid, uid, seen);
+    }
+
+    fn look_into(&mut self, pid: u32, process: &Path) -> io::Result<()> {
+        for fd in fs::read_dir(process.join("fd"))? {
+            self.add_link(pid, &fd?.path());
+        }
+        for name in ["cwd", "root", "exe"] {
+            self.add_link(pid, &process.join(name));
         }
         // What is mapped may not be open any more.
-        let maps = fs::read(process.join("maps")).unwrap_or_default();
-        for line in maps.split(|byte| *byte == b'\n') {
+        for line in fs::read(process.join("maps")).unwrap_or_default().split(|byte| *byte == b'\n')
+        {
             if let Some(at) = line.iter().position(|byte| *byte == b'/') {
-                self.add(pid, Path::new(String::from_utf8_lossy(&line[at..]).as_ref()));
+                self.add(pid, Path::new(OsStr::from_bytes(&line[at..])));
+            }
+        }
+        self.look_at_mounts(pid, process);
+        Ok(())
+    }
+
+    fn add_link(&mut self, pid: u32, link: &Path) {
+        if let Ok(target) = fs::read_link(link) {
+            self.add(pid, &target);
+        }
+    }
+
+    /// A container may have the directory itself under a name of its own, which its processes' links then
+    /// show. It is in use as long as it is mounted; one process of the namespace is named for it.
+    fn look_at_mounts(&mut self, pid: u32, process: &Path) {
+        let Ok(namespace) = fs::read_link(process.join("ns/mnt")) else { return };
+        if self.namespaces.contains(&namespace) {
+            return;
+        }
+        let Ok(mounts) = fs::read(process.join("mountinfo")) else { return };
+        for mounted in mounts.split(|byte| *byte == b'\n').filter_map(mounted) {
+            self.add(pid, mounted);
+        }
+        self.namespaces.insert(namespace);
+    }
+
+    pub(super) fn note(&mut self, pid: u32, uid: u32, seen: io::Result<()>) {
+        match seen {
+            Ok(()) => {}
+            Err(error) if has_ended(&error) => {}
+            Err(why) => {
+                self.closed.entry(uid).or_insert(Closed { pid, why });
             }
         }
     }
 
     fn add(&mut self, pid: u32, path: &Path) {
-        for component in PathBuf::from(path).components() {
+        for component in path.components() {
             if let Component::Normal(name) = component
                 && let Some(name) = name.to_str()
                 // Names without one are not looked for.
@@ -90,12 +146,15 @@ impl Processes {
         if let Some(pids) = self.by_component.get(name) {
             return Users::These(pids.iter().copied().collect());
         }
+        if let Some(why) = &self.blind {
+            return Users::Unknown(format!("processes may use {path}: {why}"));
+        }
         // The owner's processes could, and root's; whoever else would need the group.
         let closed = [owner, 0].into_iter().find_map(|uid| Some((uid, self.closed.get(&uid)?)));
         match closed {
-            Some((uid, pid)) => Users::Unknown(format!(
-                "process {pid} of user {uid} may use {path}, and this service may not look at it \
-                 (CAP_SYS_PTRACE)"
+            Some((uid, Closed { pid, why })) => Users::Unknown(format!(
+                "process {pid} of user {uid} may use {path}, and this service cannot look at it: {why}{}",
+                if why.kind() == ErrorKind::PermissionDenied { " (CAP_SYS_PTRACE)" } else { "" }
             )),
             None if self.hidden && owner != self.me => Users::Unknown(format!(
                 "processes of user {owner} may use {path}, and this service is not shown them \
@@ -104,4 +163,15 @@ impl Processes {
             None => Users::Nobody,
         }
     }
+}
+
+/// Whether a process ended while it was looked at.
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || Errno::from_io_error(error) == Some(Errno::SRCH)
+}
+
+/// What of its file system a line of `mountinfo` mounts: the fourth field.
+fn mounted(line: &[u8]) -> Option<&Path> {
+    let field = line.split(|byte| *byte == b' ').nth(3)?;
+    Some(Path::new(OsStr::from_bytes(field)))
 }

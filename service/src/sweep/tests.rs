@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -254,6 +255,105 @@ fn processes_that_are_not_shown_may_use_it() {
     assert_eq!(processes.of("/d/blockmgr-1", "blockmgr-1", me), Users::Nobody);
     let other = processes.of("/d/blockmgr-1", "blockmgr-1", me + 1);
     assert!(matches!(other, Users::Unknown(why) if why.contains("hidepid")));
+}
+
+/// No `/proc`, no process: that is not the same as nobody.
+#[test]
+fn without_proc_anybody_may_use_it() {
+    let empty = TempDir::new().unwrap();
+    let me = rustix::process::geteuid().as_raw();
+    for proc in [empty.path(), &empty.path().join("proc")] {
+        let users = Processes::look(proc).of("/d/blockmgr-1", "blockmgr-1", me);
+        assert!(matches!(users, Users::Unknown(why) if why.contains("cannot be read")));
+    }
+}
+
+#[test]
+fn c11_what_the_service_itself_has_open_stays() {
+    let disk = Disk::new();
+    let dir = disk.make(&format!("blockmgr-{U1}"), 8 * DAY);
+    let open = File::open(dir.join("00/shuffle_0_0_0.data")).unwrap();
+    assert_eq!(disk.verdicts(&[])[0].1, Verdict::HeldOpen { pids: vec![std::process::id()] });
+    drop(open);
+    assert_eq!(disk.verdicts(&[])[0].1, Verdict::Removable);
+}
+
+/// Processes as `/proc` shows them, made up.
+struct FakeProc(TempDir);
+
+impl FakeProc {
+    fn new() -> Self {
+        let proc = TempDir::new().unwrap();
+        symlink("1", proc.path().join("self")).unwrap();
+        Self(proc)
+    }
+
+    /// A process with its links, each by its name below `fd` or besides, in a mount namespace.
+    fn add(&self, pid: u32, links: &[(&str, &[u8])], namespace: u32, mounts: &str) -> PathBuf {
+        let dir = self.0.path().join(pid.to_string());
+        for sub in ["fd", "ns"] {
+            fs::create_dir_all(dir.join(sub)).unwrap();
+        }
+        for (name, target) in links {
+            symlink(OsStr::from_bytes(target), dir.join(name)).unwrap();
+        }
+        symlink(format!("mnt:[{namespace}]"), dir.join("ns/mnt")).unwrap();
+        fs::write(dir.join("maps"), "").unwrap();
+        fs::write(dir.join("mountinfo"), mounts).unwrap();
+        dir
+    }
+
+    fn users(&self, name: &str) -> Users {
+        Processes::look(self.0.path()).of(&format!("/data/{name}"), name, 1000)
+    }
+}
+
+#[test]
+fn c11_containers_are_seen_by_the_directory_s_name_or_by_what_is_mounted() {
+    let proc = FakeProc::new();
+    let [one, two, three, four] =
+        [U1, U2, U3, "0a1b2c3d-0000-4000-8000-000000000004"].map(|uuid| format!("blockmgr-{uuid}"));
+    proc.add(1, &[("cwd", b"/")], 1, "22 1 254:0 / / rw - ext4 /dev/vda rw\n");
+    let fd = format!("/mnt/disk/{one}/0c/f\n");
+    proc.add(7, &[("fd/0", fd.as_bytes()), ("fd/1", b"/\xff\xfe/x")], 1, "");
+    let mapped = proc.add(8, &[("root", b"/")], 1, "");
+    let maps = format!(
+        "7f-80 r--p 00000000 fe:00 12 /lib/x-y.so\n80-81 r--s 00 fe:00 9  /d/{two}/0c/f (deleted)\n\
+         81-82 rw-p 00000000 00:00 0\n"
+    );
+    fs::write(mapped.join("maps"), maps).unwrap();
+    // What is mounted, and not where: in the service's own namespace that would be all there is.
+    let mounts = format!(
+        "22 1 254:0 / / rw - ext4 /dev/vda rw\n66 22 254:0 /data/{three}/0c /job rw - ext4 /dev/vda rw\n\
+         67 22 0:5 / /data/{four} rw - tmpfs none rw\nshort line\n"
+    );
+    proc.add(9, &[("fd/0", b"/job/f")], 2, &mounts);
+    proc.add(10, &[("fd/0", b"/job/g")], 2, &mounts);
+    let by = |pid| Users::These(vec![pid]);
+    assert_eq!([proc.users(&one), proc.users(&two)], [by(7), by(8)]);
+    assert!(
+        matches!(proc.users(&three), Users::These(pids) if [vec![9], vec![10]].contains(&pids))
+    );
+    assert_eq!(proc.users(&four), Users::Nobody);
+}
+
+#[test]
+fn who_cannot_be_looked_at_counts_for_his_own_and_root_for_all() {
+    let error = |errno: i32| Err(io::Error::from_raw_os_error(errno));
+    let (eperm, esrch, enoent, eacces, emfile) = (1, 3, 2, 13, 24);
+    let users = |uid, errno, owner| {
+        let mut processes = Processes::default();
+        processes.note(7, uid, error(errno));
+        processes.of("/d/blockmgr-1", "blockmgr-1", owner)
+    };
+    for errno in [eperm, eacces, emfile] {
+        assert!(matches!(users(1000, errno, 1000), Users::Unknown(_)), "{errno}");
+        assert!(matches!(users(0, errno, 1000), Users::Unknown(_)), "{errno}");
+        assert_eq!(users(1001, errno, 1000), Users::Nobody, "{errno}");
+    }
+    for ended in [esrch, enoent] {
+        assert_eq!(users(1000, ended, 1000), Users::Nobody, "{ended}");
+    }
 }
 
 #[test]
