@@ -16,7 +16,7 @@ pub(super) struct Processes {
     /// Paths by each of their components. Processes in containers see other paths to the same directory,
     /// but its name is a UUID.
     by_component: BTreeMap<String, BTreeSet<u32>>,
-    /// Processes that could not be looked at, by their user id.
+    /// Processes that could not be looked at, or not at all of what they have, by their user id.
     closed: BTreeMap<u32, Closed>,
     /// Mount namespaces whose mounts are known.
     namespaces: BTreeSet<PathBuf>,
@@ -83,40 +83,50 @@ impl Processes {
 
     fn look_into(&mut self, pid: u32, process: &Path) -> io::Result<()> {
         for fd in fs::read_dir(process.join("fd"))? {
-            self.add_link(pid, &fd?.path());
+            self.add_link(pid, &fd?.path())?;
         }
         for name in ["cwd", "root", "exe"] {
-            self.add_link(pid, &process.join(name));
+            self.add_link(pid, &process.join(name))?;
         }
         // What is mapped may not be open any more.
-        for line in fs::read(process.join("maps")).unwrap_or_default().split(|byte| *byte == b'\n')
-        {
+        for line in fs::read(process.join("maps"))?.split(|byte| *byte == b'\n') {
             if let Some(at) = line.iter().position(|byte| *byte == b'/') {
                 self.add(pid, Path::new(OsStr::from_bytes(&line[at..])));
             }
         }
-        self.look_at_mounts(pid, process);
-        Ok(())
+        self.look_at_mounts(pid, process)
     }
 
-    fn add_link(&mut self, pid: u32, link: &Path) {
-        if let Ok(target) = fs::read_link(link) {
-            self.add(pid, &target);
+    fn add_link(&mut self, pid: u32, link: &Path) -> io::Result<()> {
+        match fs::read_link(link) {
+            Ok(target) => self.add(pid, &target),
+            // It was closed meanwhile, or there is none: the kernel's own processes have no `exe`.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // To list the descriptors takes the same user, to read them all its capabilities, too.
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// A container may have the directory itself under a name of its own, which its processes' links then
     /// show. It is in use as long as it is mounted; one process of the namespace is named for it.
-    fn look_at_mounts(&mut self, pid: u32, process: &Path) {
-        let Ok(namespace) = fs::read_link(process.join("ns/mnt")) else { return };
+    fn look_at_mounts(&mut self, pid: u32, process: &Path) -> io::Result<()> {
+        let namespace = fs::read_link(process.join("ns/mnt"))?;
         if self.namespaces.contains(&namespace) {
-            return;
+            return Ok(());
         }
-        let Ok(mounts) = fs::read(process.join("mountinfo")) else { return };
-        for mounted in mounts.split(|byte| *byte == b'\n').filter_map(mounted) {
-            self.add(pid, mounted);
+        let mounts = match fs::read(process.join("mountinfo")) {
+            // It ended and was not waited for, so it has none.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(()),
+            mounts => mounts?,
+        };
+        for line in mounts.split(|byte| *byte == b'\n') {
+            if let Some(mounted) = mounted(line) {
+                self.add(pid, mounted);
+            }
         }
         self.namespaces.insert(namespace);
+        Ok(())
     }
 
     pub(super) fn note(&mut self, pid: u32, uid: u32, seen: io::Result<()>) {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use proptest::prelude::*;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 
 use super::*;
@@ -266,6 +267,28 @@ fn without_proc_anybody_may_use_it() {
         let users = Processes::look(proc).of("/d/blockmgr-1", "blockmgr-1", me);
         assert!(matches!(users, Users::Unknown(why) if why.contains("cannot be read")));
     }
+}
+
+/// The links of a process that has more capabilities can be listed and not read.
+#[test]
+fn c11_a_process_that_shows_only_how_much_it_has_open_may_use_it() {
+    let mut rights = capabilities(None).unwrap();
+    if !rights.effective.contains(CapabilitySet::SYS_PTRACE) {
+        println!("skipped, there is no right to go without");
+        return;
+    }
+    let disk = Disk::new();
+    let dir = disk.make(&format!("blockmgr-{U1}"), 8 * DAY);
+    let open = File::open(dir.join("00/shuffle_0_0_0.data")).unwrap();
+    let _open = disk.sleep(Command::new("sleep").stdin(Stdio::from(open)));
+    rights.effective.remove(CapabilitySet::SYS_PTRACE);
+    // Of this thread, which ends with the test.
+    set_capabilities(None, rights).unwrap();
+    let verdicts = disk.verdicts(&[]);
+    assert!(
+        matches!(&verdicts[0].1, Verdict::CannotTell { why } if why.contains("CAP_SYS_PTRACE")),
+        "{verdicts:?}"
+    );
 }
 
 #[test]
