@@ -187,6 +187,7 @@ impl Server {
             roots: roots.clone(),
             reaper: reaper.clone(),
             older_than: config.sweep_older_than,
+            procfs: config.sweep_procfs.clone(),
             one_at_a_time: tokio::sync::Mutex::new(()),
         });
         let (expired, expiries) = watch::channel(());

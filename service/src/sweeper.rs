@@ -1,5 +1,6 @@
 //! Sweeps: finds directories of Spark's that nobody owns, and hands them to the reaper if it shall.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +25,8 @@ pub struct Sweeper {
     pub reaper: Arc<Reaper>,
     /// What is younger is left alone.
     pub older_than: Duration,
+    /// Where the machine's processes are seen, if not in `/proc`.
+    pub procfs: Option<PathBuf>,
     /// One sweep at a time: each looks through all local dirs.
     pub one_at_a_time: Mutex<()>,
 }
@@ -85,6 +88,7 @@ impl Sweeper {
     pub async fn sweep(&self, older_than: Duration, remove: bool) -> Result<Swept, SweepError> {
         let _one = self.one_at_a_time.lock().await;
         let (registry, roots) = (self.registry.clone(), self.roots.clone());
+        let procfs = self.procfs.clone();
         let find = move || {
             let claim = |dir: &_| registry.claim(dir);
             let ours = registry.tombstones();
@@ -94,6 +98,7 @@ impl Sweeper {
                 |dir| ours.contains(dir.path()),
                 older_than,
                 SystemTime::now(),
+                procfs.as_deref(),
             )
         };
         let found = tokio::task::spawn_blocking(find).await.map_err(|_| SweepError::Panicked)??;

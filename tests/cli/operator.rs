@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use shuffle_protocol::HeartbeatTimeout;
+use test_support::process::ServiceCommand;
 
-use crate::run::{registered, run, service};
+use crate::run::{BINARY, registered, run, service};
 
 const MINUTE: HeartbeatTimeout = HeartbeatTimeout::After(Duration::from_secs(60));
 
@@ -62,7 +63,7 @@ async fn explain_answers_and_an_unknown_application_is_an_answer_too() {
 
 #[test]
 fn a_sweep_lists_and_removes() {
-    let service = service();
+    let service = ServiceCommand::new(BINARY).alone().start();
     let admin = service.admin.to_string();
     let dir = service.root().join("blockmgr-0a1b2c3d-0000-4000-8000-000000000001");
     let sweep = |args: &[&str]| run(&[&["sweep"], args, &["--admin", &admin]].concat());

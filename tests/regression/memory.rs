@@ -76,7 +76,10 @@ async fn c05_spark_4994_what_belongs_to_an_application_goes_with_it() {
     assert_eq!(service.metric("shuffled_dirs_removed_total"), (BATCH * BATCHES) as f64);
     assert_eq!(fs::read_dir(service.root()).unwrap().count(), 0);
     let (half, end) = (resident[BATCHES / 2 - 1], resident[BATCHES - 1]);
-    assert!(end * 10 < half * 11, "memory after each batch: {resident:?}");
+    // An allocator goes on filling its arenas for a while; what stayed of an application, its executor and
+    // its stream would be more than this for each.
+    let apps = (BATCH * BATCHES / 2) as u64;
+    assert!(end.saturating_sub(half) < 1024 * apps, "memory after each batch: {resident:?}");
 }
 
 /// Open streams cost a few bytes a block, and open no file.

@@ -260,7 +260,7 @@ fn sweep(service: &ServiceProcess, older_than: &str) -> SweepView {
 
 #[tokio::test]
 async fn c10_c11_a_sweep_lists_what_nobody_owns_and_removes_it_only_when_told() {
-    let service = command().durable().start();
+    let service = command().durable().alone().start();
     let mut client = RawClient::connect(service.shuffle).await;
     let uuid = |n: u32| format!("blockmgr-0a1b2c3d-0000-4000-8000-{n:012}");
     let at = |n: u32| FixtureExecutor {
@@ -292,6 +292,7 @@ async fn c10_c11_a_sweep_lists_what_nobody_owns_and_removes_it_only_when_told() 
 #[tokio::test]
 async fn c10_the_start_sweeps_when_it_is_told_to() {
     let service = command()
+        .alone()
         .conf("shuffled.sweep.atStart", "true")
         .conf("shuffled.sweep.olderThan", "0")
         .conf("shuffled.sweep.remove", "true");

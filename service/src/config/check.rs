@@ -41,6 +41,8 @@ pub struct ServiceConfig {
     pub sweep_older_than: Duration,
     /// Whether what the service finds by itself is removed.
     pub sweep_remove: bool,
+    /// Where sweeps see the machine's processes; none is `/proc`, where that shows all of them.
+    pub sweep_procfs: Option<PathBuf>,
     /// Time between two looks for expired applications; at least a second.
     pub cleaner_interval: Duration,
     /// How long an application without a driver is kept after its last use; none is for ever.
@@ -157,6 +159,7 @@ impl ServiceConfig {
             sweep_at_start: check.bool(keys::SWEEP_AT_START),
             sweep_older_than: check.duration(keys::SWEEP_OLDER_THAN),
             sweep_remove: check.bool(keys::SWEEP_REMOVE),
+            sweep_procfs: check.path(keys::SWEEP_PROCFS),
             cleaner_interval: check.duration(keys::CLEANER_INTERVAL),
             orphan_ttl: check.time(keys::ORPHAN_TTL),
             index_cache_size: check.size(keys::INDEX_CACHE_SIZE),

@@ -236,6 +236,8 @@ pub const SWEEP_AT_START: &str = "shuffled.sweep.atStart";
 pub const SWEEP_OLDER_THAN: &str = "shuffled.sweep.olderThan";
 /// Whether those are removed that the service finds by itself.
 pub const SWEEP_REMOVE: &str = "shuffled.sweep.remove";
+/// Where sweeps see the machine's processes.
+pub const SWEEP_PROCFS: &str = "shuffled.sweep.procfs";
 /// How long executors without a driver are kept.
 pub const ORPHAN_TTL: &str = "shuffled.orphan.ttl";
 /// Open streams of a connection.
@@ -431,6 +433,13 @@ pub static KEYS: &[KeyDef] = {
             Kind::Bool,
             Value("false"),
             "Whether what the service finds by itself is removed; otherwise it is only logged.",
+        ),
+        key(
+            Service,
+            SWEEP_PROCFS,
+            Kind::Path,
+            Unset("/proc, if it shows all processes of the machine"),
+            "Where sweeps see which processes use a directory: the host's /proc, as mounted in a container.",
         ),
         key(
             Service,

@@ -72,6 +72,7 @@ fn the_defaults_are_sparks_and_ours() {
             sweep_at_start: false,
             sweep_older_than: minutes(7 * 24 * 60),
             sweep_remove: false,
+            sweep_procfs: None,
             cleaner_interval: 30 * SECOND,
             orphan_ttl: None,
             index_cache_size: 100 << 20,
@@ -192,6 +193,7 @@ fn every_key_can_be_set_everywhere() {
                 shuffled.sweep.atStart true\n\
                 shuffled.sweep.olderThan 3d\n\
                 shuffled.sweep.remove true\n\
+                shuffled.sweep.procfs /host/proc\n\
                 shuffled.orphan.ttl 2h\n\
                 shuffled.connection.maxStreams 10\n\
                 shuffled.stream.idleTimeout 90\n\
@@ -223,6 +225,7 @@ fn every_key_can_be_set_everywhere() {
         sweep_at_start: true,
         sweep_older_than: 3 * 86_400 * SECOND,
         sweep_remove: true,
+        sweep_procfs: Some("/host/proc".into()),
         cleaner_interval: SECOND,
         orphan_ttl: Some(7200 * SECOND),
         index_cache_size: 0,

@@ -113,8 +113,10 @@ pub fn find(
     ours: impl Fn(&LocalDir) -> bool,
     older_than: Duration,
     now: SystemTime,
+    procfs: Option<&Path>,
 ) -> Result<Found, SweepError> {
-    find_with(roots, claim, ours, older_than, now, Path::new("/proc"), Limits::default())
+    let look = || procfs.map_or_else(Processes::look_here, Processes::look);
+    find_with(roots, claim, ours, older_than, now, look, Limits::default())
 }
 
 fn find_with(
@@ -123,7 +125,7 @@ fn find_with(
     ours: impl Fn(&LocalDir) -> bool,
     older_than: Duration,
     now: SystemTime,
-    proc: &Path,
+    look: impl FnOnce() -> Processes,
     limits: Limits,
 ) -> Result<Found, SweepError> {
     if !roots.is_restricted() {
@@ -162,7 +164,7 @@ fn find_with(
     // One root may lie below another.
     unowned.dedup();
     // After the directories: a process that opened one since has been counted, one that ended has not.
-    let processes = Processes::look(proc);
+    let processes = look();
     for dir in unowned {
         match facts(roots, &dir, limits.measure) {
             Ok(Facts { identity, owner, measured, whole }) => {

@@ -45,6 +45,17 @@ pub(super) enum Users {
 }
 
 impl Processes {
+    /// Looks at `/proc`, which has to show all processes of the machine: those of other PID namespaces are
+    /// only seen from the initial one.
+    pub(super) fn look_here() -> Self {
+        let proc = Path::new("/proc");
+        let mut this = Self::look(proc);
+        if let Some(why) = only_its_own(fs::read_link(proc.join("self/ns/pid"))) {
+            this.blind.get_or_insert(why);
+        }
+        this
+    }
+
     /// Looks at everything below `proc`. What ends meanwhile uses nothing any more.
     pub(super) fn look(proc: &Path) -> Self {
         let mut this = Self {
@@ -184,4 +195,19 @@ fn has_ended(error: &io::Error) -> bool {
 fn mounted(line: &[u8]) -> Option<&Path> {
     let field = line.split(|byte| *byte == b' ').nth(3)?;
     Some(Path::new(OsStr::from_bytes(field)))
+}
+
+/// Why processes are missing, if the service's own PID namespace is not the initial one.
+pub(super) fn only_its_own(namespace: io::Result<PathBuf>) -> Option<String> {
+    /// `PROC_PID_INIT_INO` of Linux, the same on each machine.
+    const INITIAL: &str = "pid:[4026531836]";
+    match namespace {
+        Ok(namespace) if namespace == Path::new(INITIAL) => None,
+        Ok(_) => Some(
+            "the service sees only the processes of its own container; set shuffled.sweep.procfs to where \
+             the host's /proc is mounted"
+                .to_owned(),
+        ),
+        Err(error) => Some(format!("the service cannot tell its PID namespace: {error}")),
+    }
 }

@@ -82,7 +82,8 @@ impl Disk {
 
     fn find_with(&self, claim: impl Fn(&LocalDir) -> Option<Claim>, limits: Limits) -> Found {
         let (proc, now) = (self.proc.path(), SystemTime::now());
-        find_with(&self.roots, claim, |_| false, WEEK, now, proc, limits).unwrap()
+        find_with(&self.roots, claim, |_| false, WEEK, now, || Processes::look(proc), limits)
+            .unwrap()
     }
 
     fn verdicts(&self, claimed: &[&str]) -> Vec<(String, Verdict)> {
@@ -205,7 +206,7 @@ fn leftovers_of_removals_are_found_unless_they_are_under_way() {
         disk.make(tombstone.as_str(), 8 * DAY);
     }
     let ours = |dir: &LocalDir| dir.name() == tombstones[0].as_str();
-    let found = find(&disk.roots, |_| None, ours, WEEK, SystemTime::now()).unwrap();
+    let found = find(&disk.roots, |_| None, ours, WEEK, SystemTime::now(), None).unwrap();
     let names: Vec<_> = found.candidates.iter().map(|candidate| candidate.dir.name()).collect();
     assert_eq!(names, [tombstones[1].as_str()]);
 }
@@ -213,7 +214,7 @@ fn leftovers_of_removals_are_found_unless_they_are_under_way() {
 #[test]
 fn without_roots_nothing_is_swept() {
     let roots = LocalRoots::unrestricted().unwrap();
-    let found = find(&roots, |_| None, |_| false, WEEK, SystemTime::now());
+    let found = find(&roots, |_| None, |_| false, WEEK, SystemTime::now(), None);
     assert!(matches!(found, Err(SweepError::NoRoots)));
 }
 
@@ -411,7 +412,9 @@ fn a_full_root_does_not_hide_another() {
         let roots = LocalRoots::open(&dirs).unwrap();
         let limits = Limits { dirs: 3, ..Limits::default() };
         let (proc, now) = (Path::new("/proc"), SystemTime::now());
-        let found = find_with(&roots, |_| None, |_| false, WEEK, now, proc, limits).unwrap();
+        let found =
+            find_with(&roots, |_| None, |_| false, WEEK, now, || Processes::look(proc), limits)
+                .unwrap();
         let paths: Vec<_> = found.candidates.iter().map(|c| PathBuf::from(c.dir.path())).collect();
         assert_eq!((paths, found.truncated), (vec![left], true));
     }
@@ -424,7 +427,7 @@ fn roots_in_roots_stay_and_are_told_once() {
     disk.make(&format!("{inner}/blockmgr-{U1}"), 8 * DAY);
     let roots = LocalRoots::open(&[disk.path(""), disk.path(&inner)]).unwrap();
     let names = |claim: &dyn Fn(&LocalDir) -> Option<Claim>| {
-        let found = find(&roots, claim, |_| false, WEEK, SystemTime::now()).unwrap();
+        let found = find(&roots, claim, |_| false, WEEK, SystemTime::now(), None).unwrap();
         found.candidates.iter().map(|c| c.dir.name().to_owned()).collect::<Vec<_>>()
     };
     let left = format!("blockmgr-{U1}");
@@ -503,7 +506,7 @@ fn names_that_are_not_utf_8_are_nobody_s_and_count_inside() {
 fn what_is_mounted_in_it_is_not_looked_at() {
     if let Some(root) = std::env::var_os("SWEPT_ROOT") {
         let roots = LocalRoots::open(&[root]).unwrap();
-        let found = find(&roots, |_| None, |_| false, WEEK, SystemTime::now()).unwrap();
+        let found = find(&roots, |_| None, |_| false, WEEK, SystemTime::now(), None).unwrap();
         let [candidate] = &found.candidates[..] else { panic!("{found:?}") };
         assert_eq!((candidate.files, candidate.bytes), (0, 0));
         return;
@@ -600,4 +603,12 @@ proptest! {
         let near = format!("userFiles-{text}");
         prop_assert!(!is_sparks(&near) && !is_sparks(&text));
     }
+}
+
+#[test]
+fn only_the_initial_pid_namespace_shows_all_processes() {
+    let shown = |namespace: &str| processes::only_its_own(Ok(namespace.into()));
+    assert_eq!(shown("pid:[4026531836]"), None);
+    assert!(shown("pid:[4026532200]").is_some_and(|why| why.contains("shuffled.sweep.procfs")));
+    assert!(processes::only_its_own(Err(io::ErrorKind::PermissionDenied.into())).is_some());
 }

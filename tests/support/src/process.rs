@@ -62,6 +62,16 @@ impl ServiceCommand {
         self.conf("shuffled.state.dir", state.to_str().expect("temporary paths are UTF-8"))
     }
 
+    /// Sweeps see no process at all, and are told that these are all: what the machine of the tests runs
+    /// besides may be closed to the service.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        let proc = self.work.path().join("proc");
+        fs::create_dir_all(proc.join("1")).expect("a temporary directory takes others");
+        std::os::unix::fs::symlink("1", proc.join("self")).expect("and links");
+        self.conf("shuffled.sweep.procfs", proc.to_str().expect("temporary paths are UTF-8"))
+    }
+
     /// Run under a limit on open files.
     #[must_use]
     pub fn descriptor_limit(self, limit: u32) -> Self {
