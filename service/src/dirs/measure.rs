@@ -38,6 +38,9 @@ pub struct Measured {
     pub newest: Option<SystemTime>,
     /// There was more than the limits allow to look at.
     pub estimated: bool,
+    /// Every entry was seen. False at a limit, and where a directory in it is too deep, cannot be read, or
+    /// has something mounted on it.
+    pub whole: bool,
 }
 
 pub(super) fn measure(
@@ -51,24 +54,27 @@ pub(super) fn measure(
     let parent = open_parent(strategy, dir, parent)?;
     let at = parent.as_ref().map_or(dir.root_fd(), AsFd::as_fd);
     let top = open_dir(strategy, dir, at, name)?;
-    let mut sum = Measured::default();
+    let mut sum = Measured { whole: true, ..Measured::default() };
     let (mut entries, mut looked_at) = (0, 0);
     let mut device = None;
     // The directories on the way to where it is, each with its listing.
     let mut frames: Vec<Dir> = Vec::with_capacity(MAX_DEPTH);
     let mut next = Some(top);
     loop {
-        if let Some(fd) = next.take()
-            && let Ok(stat) = fstat(&fd)
-            && *device.get_or_insert(stat.st_dev) == stat.st_dev
-            && let Ok(listing) = Dir::new(fd)
-        {
-            sum.newest = sum.newest.max(changed(&stat));
-            frames.push(listing);
+        if let Some(fd) = next.take() {
+            if let Ok(stat) = fstat(&fd)
+                && *device.get_or_insert(stat.st_dev) == stat.st_dev
+                && let Ok(listing) = Dir::new(fd)
+            {
+                sum.newest = sum.newest.max(changed(&stat));
+                frames.push(listing);
+            } else {
+                sum.whole = false;
+            }
         }
         let depth = frames.len();
         let Some(frame) = frames.last_mut() else { break };
-        let Some(Ok(entry)) = frame.read() else {
+        let Some(Ok(entry)) = frame.read().inspect(|entry| sum.whole &= entry.is_ok()) else {
             frames.pop();
             continue;
         };
@@ -78,10 +84,13 @@ pub(super) fn measure(
         }
         entries += 1;
         if entries > limits.entries || go_on().is_break() {
-            sum.estimated = true;
+            (sum.estimated, sum.whole) = (true, false);
             break;
         }
-        let Ok(at) = frame.fd() else { continue };
+        let Ok(at) = frame.fd() else {
+            sum.whole = false;
+            continue;
+        };
         let asked = (looked_at < limits.stats || entry.file_type() == FileType::Unknown)
             .then(|| statat(at, &name, AtFlags::SYMLINK_NOFOLLOW).ok())
             .flatten();
@@ -95,6 +104,7 @@ pub(super) fn measure(
             } else {
                 sum.estimated = true;
             }
+            sum.whole &= next.is_some();
             continue;
         }
         sum.files += 1;

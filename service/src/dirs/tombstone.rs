@@ -173,7 +173,15 @@ pub(super) fn entomb(
     match rename(at, name, tombstone.as_str()) {
         Ok(()) => {}
         Err(Errno::NOENT) => return Ok(Entombed::WasGone),
-        Err(e @ (Errno::ACCESS | Errno::PERM | Errno::BUSY | Errno::XDEV)) => {
+        // A full disk, too: a new name may need a block that only the emptying gives back.
+        Err(
+            e @ (Errno::ACCESS
+            | Errno::PERM
+            | Errno::BUSY
+            | Errno::XDEV
+            | Errno::NOSPC
+            | Errno::DQUOT),
+        ) => {
             return Err(EntombError::CannotRename { path: path(), source: e.into() });
         }
         Err(e) => return Err(EntombError::Io { path: path(), source: e.into() }),

@@ -167,8 +167,8 @@ fn find_with(
     let processes = look();
     for dir in unowned {
         match facts(roots, &dir, limits.measure) {
-            Ok(Facts { identity, owner, measured, whole }) => {
-                let Measured { files, bytes, newest, estimated } = measured;
+            Ok(Facts { identity, owner, measured }) => {
+                let Measured { files, bytes, newest, estimated, whole } = measured;
                 let newest = newest.unwrap_or(now);
                 let users = processes.of(dir.path(), dir.name(), owner);
                 let verdict = judge(newest, whole, users, older_than, now);
@@ -214,22 +214,13 @@ struct Facts {
     identity: Identity,
     owner: u32,
     measured: Measured,
-    /// Everything in it was looked at, as far as it can be read.
-    whole: bool,
 }
 
 fn facts(roots: &LocalRoots, dir: &LocalDir, limits: MeasureLimits) -> Result<Facts, OpenError> {
     let probe = roots.probe(dir)?;
     probe.readable?;
-    let mut entries = 0;
-    let go_on = || {
-        entries += 1;
-        ControlFlow::Continue(())
-    };
-    let measured = roots.measure(dir, None, limits, go_on)?;
-    // At the limit there may be more: the counting stops at the next one without asking.
-    let whole = entries < limits.entries;
-    Ok(Facts { identity: probe.identity, owner: probe.owner, measured, whole })
+    let measured = roots.measure(dir, None, limits, || ControlFlow::Continue(()))?;
+    Ok(Facts { identity: probe.identity, owner: probe.owner, measured })
 }
 
 /// Whether a root lies in `dir`. That one is the operator's, with all that it is in.
@@ -270,7 +261,7 @@ fn judge(
         (_, Some(age)) if age < older_than => Verdict::TooYoung { age },
         (Users::Unknown(why), _) => Verdict::CannotTell { why },
         (Users::Nobody, _) if !whole => Verdict::CannotTell {
-            why: "there is too much in it to see whether anything changed".to_owned(),
+            why: "not all of it could be looked at to see whether anything changed".to_owned(),
         },
         (Users::Nobody, _) => Verdict::Removable,
     }

@@ -20,11 +20,10 @@ pub(super) struct Processes {
     closed: BTreeMap<u32, Closed>,
     /// Mount namespaces whose mounts are known.
     namespaces: BTreeSet<PathBuf>,
-    /// Other users' processes are not shown at all.
+    /// Other users' processes are not shown at all, nor root's if this is not root's.
     hidden: bool,
     /// Why no process is shown, or not each one.
     blind: Option<String>,
-    me: u32,
 }
 
 /// A process that could not be looked at.
@@ -58,11 +57,7 @@ impl Processes {
 
     /// Looks at everything below `proc`. What ends meanwhile uses nothing any more.
     pub(super) fn look(proc: &Path) -> Self {
-        let mut this = Self {
-            hidden: !proc.join("1").exists(),
-            me: rustix::process::geteuid().as_raw(),
-            ..Self::default()
-        };
+        let mut this = Self { hidden: !proc.join("1").exists(), ..Self::default() };
         // Where nothing is mounted on it, there are no processes to see, and each would be missed.
         if let Err(error) = this.look_at_all(proc) {
             this.blind = Some(format!("{} cannot be read: {error}", proc.display()));
@@ -177,8 +172,8 @@ impl Processes {
                 "process {pid} of user {uid} may use {path}, and this service cannot look at it: {why}{}",
                 if why.kind() == ErrorKind::PermissionDenied { " (CAP_SYS_PTRACE)" } else { "" }
             )),
-            None if self.hidden && owner != self.me => Users::Unknown(format!(
-                "processes of user {owner} may use {path}, and this service is not shown them \
+            None if self.hidden => Users::Unknown(format!(
+                "other users' processes may use {path}, and this service is not shown them \
                  (ProtectProc, hidepid)"
             )),
             None => Users::Nobody,

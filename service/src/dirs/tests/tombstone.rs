@@ -225,10 +225,33 @@ fn a_count_is_exact_up_to_its_limit_and_estimated_above() {
         assert_eq!(some.bytes, 5000);
         let few = measure(&roots, &dir, MeasureLimits { entries: 10, ..MeasureLimits::default() });
         assert!(few.files <= 10 && few.estimated);
+        assert_eq!((whole.whole, some.whole, few.whole), (true, true, false));
         let stopped =
             roots.measure(&dir, None, MeasureLimits::default(), || ControlFlow::Break(()));
-        assert!(stopped.unwrap().estimated);
+        let stopped = stopped.unwrap();
+        assert!(stopped.estimated && !stopped.whole);
     }
+}
+
+#[test]
+fn a_count_without_what_cannot_be_read_is_not_whole() {
+    std::thread::spawn(|| {
+        heed_permissions();
+        for strategy in STRATEGIES {
+            let house = House::new();
+            let (roots, dir) = house.admitted(strategy);
+            let set = |mode| {
+                fs::set_permissions(house.dir().join("0c"), PermissionsExt::from_mode(mode))
+                    .unwrap();
+            };
+            set(0o300);
+            assert!(!measure(&roots, &dir, MeasureLimits::default()).whole);
+            set(0o700);
+            assert!(measure(&roots, &dir, MeasureLimits::default()).whole);
+        }
+    })
+    .join()
+    .unwrap();
 }
 
 #[test]
