@@ -294,6 +294,41 @@ async fn c18_a_disk_that_cannot_be_written_stops_nothing_elsewhere_and_is_tried_
     assert!(!executor.local_dirs[0].exists());
 }
 
+/// Where not even a new name has room, what the directory holds still goes.
+#[tokio::test]
+async fn c18_a_disk_without_room_for_a_tombstone_s_name_is_cleaned_all_the_same() {
+    let mount = tempfile::TempDir::new().unwrap();
+    let Some(_mounted) = Mounted::ext2(mount.path()) else { return };
+    let service = durable().conf("shuffled.local.dirs", mount.path().to_str().unwrap()).start();
+    let mut client = RawClient::connect(service.shuffle).await;
+    let crowded = |name: &str| {
+        let root = mount.path().join(name);
+        let executor = FixtureExecutor::new("app", "1", &[&root]);
+        executor.write_map_output(0, 0, &[content(0), content(1), content(2)]);
+        (root, executor)
+    };
+    // As many names as a block of the directory takes are found by trying, in another one.
+    let (measure, _) = crowded("measure");
+    let (root, executor) = crowded("full");
+    let one_block = fs::metadata(&measure).unwrap().len();
+    for number in 1000.. {
+        fs::write(measure.join(number.to_string()), "").unwrap();
+        if fs::metadata(&measure).unwrap().len() > one_block {
+            break;
+        }
+        fs::write(root.join(number.to_string()), "").unwrap();
+    }
+    fill(&mount.path().join("ballast"));
+    let to = root.join(".shuffled-tombstone-0000000000000000-00000000");
+    let error = fs::rename(&executor.local_dirs[0], to).expect_err("there is no room for it");
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+
+    client.rpc(executor.registration()).await.unwrap();
+    client.rpc(executor.driver(seconds(1))).await.unwrap();
+    assert_eq!(wait_removed(&service, "app").dirs_removed, 1);
+    assert!(!executor.local_dirs[0].exists());
+}
+
 /// With few descriptors and as many connections as they allow, everything that is due still goes.
 #[tokio::test]
 async fn c18_few_descriptors_are_enough_to_remove() {
@@ -318,7 +353,9 @@ async fn c18_few_descriptors_are_enough_to_remove() {
 
 fn fill(ballast: &Path) {
     let mut file = fs::File::create(ballast).expect("the file system can be written");
-    while file.write_all(&[7; 4096]).is_ok() {}
+    for piece in [4096, 1] {
+        while file.write_all(&vec![7; piece]).is_ok() {}
+    }
 }
 
 async fn wait_for_some(mut check: impl AsyncFnMut() -> bool) {
@@ -331,8 +368,25 @@ struct Mounted(PathBuf);
 impl Mounted {
     /// `None` where that takes more privileges than there are.
     fn tmpfs(at: &Path, options: &str) -> Option<Self> {
+        Self::mount(at, &["-t", "tmpfs", "-o", options, "tmpfs"])
+    }
+
+    /// Of 2 MiB, where directories take room like files, and nothing is kept for the superuser.
+    fn ext2(at: &Path) -> Option<Self> {
+        let image = tempfile::NamedTempFile::new().expect("a temporary file");
+        image.as_file().set_len(2 << 20).expect("a sparse file");
+        let path = image.path().to_str().expect("temporary paths are UTF-8");
+        let made = std::process::Command::new("mkfs.ext2")
+            .args(["-q", "-F", "-m", "0", "-b", "1024", path])
+            .status();
+        assert!(made.expect("mkfs.ext2 (e2fsprogs) runs").success());
+        // The loop device keeps the file, also when it has no name any more.
+        Self::mount(at, &["-o", "loop", path])
+    }
+
+    fn mount(at: &Path, args: &[&str]) -> Option<Self> {
         let mounted = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .args(args)
             .arg(at)
             .output()
             .is_ok_and(|output| output.status.success());
