@@ -9,10 +9,11 @@ use std::process::Command;
 use serde_json::Value;
 
 /// A crate, and the crates of the house that it may depend on.
-const ARROWS: [(&str, &[&str]); 5] = [
+const ARROWS: [(&str, &[&str]); 6] = [
     ("shuffle-protocol", &[]),
     ("shuffled-service", &["shuffle-protocol"]),
     ("shuffled-client", &["shuffle-protocol"]),
+    ("shuffled-scheduler", &["shuffle-protocol", "shuffled-client"]),
     ("shuffled", &["shuffle-protocol", "shuffled-service", "shuffled-client"]),
     ("test-support", &["shuffle-protocol"]),
 ];
@@ -39,7 +40,7 @@ const IMPURE: [&str; 17] = [
 ];
 
 /// What lies at the top, and nothing else does.
-const TOP: [&str; 22] = [
+const TOP: [&str; 23] = [
     ".ci",
     ".config",
     ".gitignore",
@@ -58,6 +59,7 @@ const TOP: [&str; 22] = [
     "fuzz",
     "packaging",
     "rustfmt.toml",
+    "scheduler",
     "service",
     "shuffle-protocol",
     "src",
@@ -209,7 +211,7 @@ fn everything_is_where_the_design_says() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(
         manifest.contains(
-            "members = [\"shuffle-protocol\", \"service\", \"client\", \"tests/support\"]"
+            "members = [\"shuffle-protocol\", \"service\", \"client\", \"scheduler\", \"tests/support\"]"
         ),
         "a new member has a place in the design, and in this test"
     );
