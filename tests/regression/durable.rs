@@ -279,12 +279,10 @@ async fn c18_a_disk_that_cannot_be_written_stops_nothing_elsewhere_and_is_tried_
     client.rpc(executor.registration()).await.unwrap();
     mounted.remount("ro");
     client.rpc(executor.driver(seconds(1))).await.unwrap();
-    wait_for("the good disk", || (!executor.local_dirs[1].exists()).then_some(()));
-    let gone = wait_for("the failure to be told", || {
-        expired(&service, "app").filter(|gone| gone.dirs_failing == 1)
+    wait_for("the good disk's to go, and the failure to be told", || {
+        expired(&service, "app").filter(|gone| (gone.dirs_removed, gone.dirs_failing) == (1, 1))
     });
-    assert_eq!(gone.dirs_removed, 1);
-    assert!(executor.local_dirs[0].exists());
+    assert!(executor.local_dirs[0].exists() && !executor.local_dirs[1].exists());
     let why = service.admin_get("/v1/explain/app");
     assert!(why.contains("Read-only file system"), "{why}");
     mounted.remount("rw");
