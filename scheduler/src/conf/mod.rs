@@ -7,6 +7,8 @@ mod container;
 mod lists;
 mod reader;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;

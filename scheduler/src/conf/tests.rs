@@ -1,42 +1,15 @@
-use std::collections::BTreeMap;
-use std::io;
-
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::testing::{Around, conf, spark_conf};
 use super::*;
 
-#[derive(Default)]
-struct Around {
-    variables: BTreeMap<&'static str, &'static str>,
-    files: BTreeMap<&'static str, &'static str>,
-}
-
-impl Surroundings for Around {
-    fn variable(&self, name: &str) -> Option<String> {
-        self.variables.get(name).map(|value| (*value).to_owned())
-    }
-
-    fn file(&self, path: &str) -> io::Result<String> {
-        let text = self.files.get(path).ok_or(io::ErrorKind::NotFound)?;
-        Ok((*text).to_owned())
-    }
-}
-
 fn check_around(entries: &[(&str, &str)], around: &Around) -> Result<CoarseConf, Vec<ConfError>> {
-    let mut conf: SparkConf = entries.iter().copied().collect();
-    if conf.get("spark.mesos.executor.home").is_none() {
-        conf.set("spark.mesos.executor.home", "/opt/spark");
-    }
-    CoarseConf::check(&conf, around)
+    CoarseConf::check(&spark_conf(entries), around)
 }
 
 fn check(entries: &[(&str, &str)]) -> Result<CoarseConf, Vec<ConfError>> {
     check_around(entries, &Around::default())
-}
-
-fn good(entries: &[(&str, &str)]) -> CoarseConf {
-    check(entries).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 #[track_caller]
@@ -49,20 +22,20 @@ fn bad(entries: &[(&str, &str)], told: &str) {
 
 #[test]
 fn defaults_are_spark_s_where_they_are_safe() {
-    let conf = good(&[]);
-    assert_eq!((conf.cores_max, conf.executor.cores, conf.gpus_max), (None, None, 0));
-    assert_eq!(conf.executor.memory_mib, 1024 + 384);
-    assert_eq!((conf.refuse_unmet, conf.refuse_max_cores), (120 * SECOND, 120 * SECOND));
-    assert_eq!((conf.shutdown_timeout, conf.locality_wait), (10 * SECOND, 3 * SECOND));
-    assert_eq!(conf.shuffle, None);
-    assert_eq!(conf.framework.role, "*");
-    assert!(conf.framework.credential.is_none() && !conf.dynamic_allocation);
+    let checked = conf(&[]);
+    assert_eq!((checked.cores_max, checked.executor.cores, checked.gpus_max), (None, None, 0));
+    assert_eq!(checked.executor.memory_mib, 1024 + 384);
+    assert_eq!((checked.refuse_unmet, checked.refuse_max_cores), (120 * SECOND, 120 * SECOND));
+    assert_eq!((checked.shutdown_timeout, checked.locality_wait), (10 * SECOND, 3 * SECOND));
+    assert_eq!(checked.shuffle, None);
+    assert_eq!(checked.framework.role, "*");
+    assert!(checked.framework.credential.is_none() && !checked.dynamic_allocation);
     // Where they are not:
-    assert_eq!(conf.framework.failover_timeout, 60 * SECOND);
-    assert!(conf.framework.checkpoint && conf.care.suppress);
-    assert_eq!(conf.care.excluded_for, Some(3600 * SECOND));
+    assert_eq!(checked.framework.failover_timeout, 60 * SECOND);
+    assert!(checked.framework.checkpoint && checked.care.suppress);
+    assert_eq!(checked.care.excluded_for, Some(3600 * SECOND));
     // And back again:
-    let compat = good(&[
+    let compat = conf(&[
         ("spark.mesos.driver.failoverTimeout", "0"),
         ("shuffled.mesos.checkpoint", "false"),
         ("shuffled.mesos.unreachableGrace", "0"),
@@ -85,17 +58,17 @@ fn defaults_are_spark_s_where_they_are_safe() {
 #[test]
 fn cores_are_rounded_down_to_whole_executors() {
     for (max, each, rounded) in [("4", "3", 3), ("4", "2", 4), ("10", "4", 8)] {
-        let conf = good(&[("spark.cores.max", max), ("spark.executor.cores", each)]);
-        assert_eq!(conf.cores_max, Some(rounded));
+        let checked = conf(&[("spark.cores.max", max), ("spark.executor.cores", each)]);
+        assert_eq!(checked.cores_max, Some(rounded));
     }
-    assert_eq!(good(&[("spark.cores.max", "10")]).cores_max, Some(10));
+    assert_eq!(conf(&[("spark.cores.max", "10")]).cores_max, Some(10));
     let entries = [("spark.cores.max", "2"), ("spark.executor.cores", "3")];
     bad(&entries, "spark.cores.max = 2: less than spark.executor.cores (3)");
 }
 
 #[test]
 fn memory_is_with_its_overhead() {
-    let memory = |entries: &[(&str, &str)]| good(entries).executor.memory_mib;
+    let memory = |entries: &[(&str, &str)]| conf(entries).executor.memory_mib;
     let heap = "spark.executor.memory";
     assert_eq!(memory(&[(heap, "512m")]), 896);
     assert_eq!(memory(&[(heap, "512")]), 896);
@@ -143,18 +116,18 @@ fn what_is_wrong_is_told_with_its_key_and_value() {
 
 #[test]
 fn refusals_fall_back_on_one_key() {
-    let conf = good(&[
+    let checked = conf(&[
         ("spark.mesos.rejectOfferDuration", "10"),
         ("spark.mesos.rejectOfferDurationForReachedMaxCores", "2min"),
     ]);
-    assert_eq!((conf.refuse_unmet, conf.refuse_max_cores), (10 * SECOND, 120 * SECOND));
+    assert_eq!((checked.refuse_unmet, checked.refuse_max_cores), (10 * SECOND, 120 * SECOND));
 }
 
 #[test]
 fn the_shuffle_service_is_told_spark_s_timeouts() {
     let shuffle = |entries: &[(&str, &str)]| {
         let enabled = [("spark.shuffle.service.enabled", "true")];
-        good(&[&enabled[..], entries].concat()).shuffle.unwrap()
+        conf(&[&enabled[..], entries].concat()).shuffle.unwrap()
     };
     let after = |seconds| HeartbeatTimeout::After(seconds * SECOND);
     let default = shuffle(&[]);
@@ -224,12 +197,12 @@ fn credentials_come_from_eight_places() {
     let errors = check_around(&[], &missing).unwrap_err();
     assert!(errors[0].to_string().starts_with("SPARK_MESOS_PRINCIPAL_FILE = /no: "), "{errors:?}");
     let shown =
-        format!("{:?}", good(&[("spark.mesos.principal", "p"), ("spark.mesos.secret", "hush")]));
+        format!("{:?}", conf(&[("spark.mesos.principal", "p"), ("spark.mesos.secret", "hush")]));
     assert!(!shown.contains("hush"));
 }
 
 fn container(entries: &[(&str, &str)]) -> serde_json::Value {
-    serde_json::to_value(good(entries).executor.container).unwrap()
+    serde_json::to_value(conf(entries).executor.container).unwrap()
 }
 
 #[test]
@@ -288,7 +261,7 @@ fn secrets_go_where_they_were_sent() {
         let key = |end: &str| format!("spark.mesos.executor.secret.{end}");
         let entries = [(key(names.0), names.1), (key(places.0), places.1)];
         let entries: Vec<(&str, &str)> = entries.iter().map(|(k, v)| (k.as_str(), *v)).collect();
-        let executor = good(&entries).executor;
+        let executor = conf(&entries).executor;
         let json = |value| serde_json::to_value(value).unwrap();
         (json(&executor.secrets), executor.container)
     };
@@ -325,7 +298,7 @@ fn secrets_go_where_they_were_sent() {
     let (names, values, places) = (secret("names"), secret("values"), secret("envkeys"));
     bad(&[(&names, "a"), (&values, "hush")], &format!("{values}: use either"));
     bad(&[(&names, "a,b"), (&places, "ONE")], &format!("{places}: there are 1 of these and 2"));
-    let shown = format!("{:?}", good(&[(&values, "hush"), (&places, "X")]));
+    let shown = format!("{:?}", conf(&[(&values, "hush"), (&places, "X")]));
     assert!(!shown.contains("hush") && !shown.contains("aHVzaA"), "{shown}");
 }
 
