@@ -3,6 +3,7 @@
 //! What decides is apart from what does I/O: [`conf`] checks Spark's keys, [`constraints`] and [`resources`] are
 //! the rules of offers, and all of [`mesos`] that is here is bytes to values and back.
 
+pub mod coarse;
 pub mod command;
 pub mod conf;
 pub mod constraints;
