@@ -7,5 +7,8 @@ pub mod coarse;
 pub mod command;
 pub mod conf;
 pub mod constraints;
+pub mod link;
+pub mod masters;
 pub mod mesos;
 pub mod resources;
+pub mod session;
