@@ -278,27 +278,15 @@ async fn call_in_turn(
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::AsyncWriteExt as _;
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::fake_master;
 
-    /// Reads one request whole, and gives its head.
+    /// The head of the next request.
     async fn request(socket: &mut TcpStream) -> String {
-        let mut seen = Vec::new();
-        loop {
-            let mut piece = [0; 1024];
-            let count = socket.read(&mut piece).await.unwrap();
-            assert!(count > 0, "the client went away");
-            seen.extend_from_slice(&piece[..count]);
-            let text = String::from_utf8_lossy(&seen).to_lowercase();
-            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-            let length = head.split("content-length: ").nth(1).unwrap();
-            let length: usize = length.lines().next().unwrap().parse().unwrap();
-            if body.len() >= length {
-                return head.to_owned();
-            }
-        }
+        fake_master::request(socket).await.unwrap().0
     }
 
     async fn answer(socket: &mut TcpStream, text: &str) {

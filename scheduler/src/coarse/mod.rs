@@ -252,6 +252,14 @@ impl Coarse {
         self.subscribed = false;
     }
 
+    /// The master has forgotten the framework; it ended all executors.
+    pub fn handle_removed(&mut self, now: Instant) {
+        self.subscribed = false;
+        for id in self.ids(|_| true) {
+            self.forget(&id, "the master had removed the framework".to_owned(), false, now);
+        }
+    }
+
     /// Something became of a task.
     pub fn handle_update(&mut self, status: &TaskStatus, now: Instant) {
         self.reconcile.answered(&status.task_id);
